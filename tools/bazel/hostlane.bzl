@@ -29,7 +29,10 @@ def hl_library(name, srcs = [], hdrs = [], deps = [], plain_deps = [], linkopts 
         )
 
 def hl_test(name, srcs, deps = [], plain_deps = [], size = "small", tags = [], data = [], args = [], env = None, faults = True):
-    """A CUnit test program, run against the production libraries and again as NAME_faults against their twins."""
+    """A CUnit test program, run against the production libraries and again as NAME_faults against their twins.
+
+    The twin carries the tag "faults", so that a pass that needs one build only (the sanitizers) can leave it out.
+    """
     for suffix in ("", _FAULTS) if faults else ("",):
         native.cc_test(
             name = name + suffix,
@@ -37,7 +40,7 @@ def hl_test(name, srcs, deps = [], plain_deps = [], size = "small", tags = [], d
             deps = (deps if not suffix else [_twin(d) for d in deps]) + plain_deps + ["//core/testing:cunit"],
             local_defines = ["HL_FAULTS=1"] if suffix else [],
             size = size,
-            tags = tags,
+            tags = tags + (["faults"] if suffix else []),
             data = data,
             args = args,
             env = env,
