@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Collects what a GPU machine without Bazel needs into one folder: binaries, the libraries they need beyond glibc, model
+# configs, the timeline script and the runner. Usage: make.sh DIR
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+bundle=$(realpath -m "${1:?usage: make.sh DIR}")
+
+programs=(
+    //engine/demo:hostlane-demo
+    //core/device:device_conformance_test
+    //core/device:gather_bench
+    //core/transfer:transfer_test
+    //core/transfer:transfer_property_test
+)
+bazel build "${programs[@]}"
+rm -rf "$bundle"
+mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/configs"
+for program in "${programs[@]}"; do
+    path=${program#//}
+    install -m 0755 "bazel-bin/${path/://}" "$bundle/bin/"
+done
+ldd "$bundle"/bin/* | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
+    grep -vE '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*)\.so' | while read -r library; do
+    install -m 0644 "$library" "$bundle/lib/"
+done
+install -m 0644 engine/demo/configs/*.json "$bundle/configs/"
+install -m 0755 engine/demo/timeline.py "$bundle/"
+install -m 0755 qualification/bundle/run-on-gpu.sh "$bundle/"
+install -m 0644 qualification/bundle/collect.py "$bundle/"
+git rev-parse HEAD >"$bundle/commit"
+[ -z "$(git status --porcelain)" ] || echo "with uncommitted changes" >>"$bundle/commit"
+(cd "$bundle" && sha256sum bin/* lib/* >digests)
+echo "bundle: $bundle ($(du -sh "$bundle" | cut -f1))"

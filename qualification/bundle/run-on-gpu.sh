@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Runs the GPU part of the foundation's qualification from a bundle, and keeps the raw results.
+# Usage: run-on-gpu.sh RESULTS [STEP …]   (steps: conformance memcheck exact huge bench measure; default: all)
+# Reserves 2 MiB pages for the step `huge` when it may, and gives them back. Ends with "N passed, N failed".
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+results=$(realpath -m "${1:?usage: run-on-gpu.sh RESULTS [STEP …]}")
+shift
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(conformance memcheck exact huge bench measure)
+mkdir -p "$results"
+export LD_LIBRARY_PATH="$here/lib"
+passed=0 failed=0
+
+# Runs one case, keeps its output, and says how it went.
+run_case() { # name, command …
+    local name=$1 start=$SECONDS
+    shift
+    if "$@" >"$results/$name.log" 2>&1; then
+        passed=$((passed + 1))
+        echo "passed $name ($((SECONDS - start)) s)"
+    else
+        failed=$((failed + 1))
+        echo "FAILED $name (exit status $?); the end of its output:"
+        tail -n 15 "$results/$name.log"
+    fi
+}
+
+demo() { # name, options …
+    local name=$1
+    shift
+    run_case "$name" "$here/bin/hostlane-demo" --device cuda --json-out "$results/$name.json" \
+        --trace-out "$results/$name.trace.json" "$@"
+}
+
+conformance() {
+    export HOSTLANE_TEST_DEVICE=cuda
+    run_case device-conformance "$here/bin/device_conformance_test"
+    run_case transfer "$here/bin/transfer_test"
+    run_case transfer-property "$here/bin/transfer_property_test"
+    unset HOSTLANE_TEST_DEVICE
+}
+
+memcheck() {
+    run_case memcheck-conformance env HOSTLANE_TEST_DEVICE=cuda compute-sanitizer --tool memcheck --error-exitcode 9 \
+        "$here/bin/device_conformance_test"
+    for route in direct kernel; do
+        run_case "memcheck-demo-$route" compute-sanitizer --tool memcheck --error-exitcode 9 "$here/bin/hostlane-demo" \
+            --device cuda --model-config "$here/configs/qwen3-8b.json" --pages 4 --route "$route"
+    done
+}
+
+# Every byte compared: each shipped geometry by each route.
+exact() { # page-size option or nothing, name suffix
+    local config route name
+    for config in "$here"/configs/*.json; do
+        name=$(basename "$config" .json)
+        for route in direct kernel auto; do
+            demo "exact-$name-$route${2:-}" --model-config "$config" --pages 96 --route "$route" ${1:+"$1"}
+        done
+    done
+}
+
+huge() {
+    local before
+    before=$(cat /proc/sys/vm/nr_hugepages)
+    echo 1024 >/proc/sys/vm/nr_hugepages 2>/dev/null || true
+    exact --huge -huge
+    echo "$before" >/proc/sys/vm/nr_hugepages 2>/dev/null || true
+}
+
+bench() {
+    run_case gather-bench "$here/bin/gather_bench" --json "$results/gather-bench.json"
+}
+
+# The figures of performance.md's P1 to P4, from the demo itself.
+measure() {
+    local qwen="$here/configs/qwen3-8b.json" common=(--warmup 3 --runs 21)
+    demo measure-p1-kernel-4sm --model-config "$qwen" --pages 455 --route kernel --sms 4 "${common[@]}"
+    demo measure-p1-auto --model-config "$qwen" --pages 455 --route auto --sms 4 "${common[@]}"
+    demo measure-p1-direct --model-config "$qwen" --pages 455 --route direct "${common[@]}"
+    demo measure-p2-direct --model-config "$qwen" --pages 455 --route direct --pitch constant "${common[@]}"
+    demo measure-p3-4k-8sm --model-config "$qwen" --pages 3640 --page-tokens 2 --route kernel --sms 8 "${common[@]}"
+    demo measure-p3-2k-16sm --model-config "$qwen" --pages 7280 --page-tokens 1 --route kernel --sms 16 "${common[@]}"
+}
+
+for step in "${steps[@]}"; do
+    case "$step" in
+    conformance | memcheck | exact | huge | bench | measure) "$step" ;;
+    *)
+        echo "run-on-gpu: no step named $step" >&2
+        exit 2
+        ;;
+    esac
+done
+python3 "$here/collect.py" "$here" "$results" >"$results/machine.json" || failed=$((failed + 1))
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
