@@ -1,12 +1,12 @@
-/* core/transfer owns the executor: it turns validated plan parts into device work on one copy stream, records one event
- * a layer, and says when everything accepted has finished. It calls core/plan, core/arena, core/device and core/base.
- * The engine's native worker drives it; so does the Manager for publishing.
+/* core/transfer owns the executor: it turns validated plan parts into device work on one copy stream, records
+ * one event a layer, and says when everything accepted has finished. It calls core/plan, core/arena,
+ * core/device and core/base. The engine's native worker drives it; so does the Manager for publishing.
  *
- * Rules. Every range is validated against the executor's own tables before the first copy is submitted. A layer's event
- * is recorded after the layer's last range over all parts; a layer without bytes gets a fresh record too. A failure after
- * something was accepted synchronises the stream before it is reported, so that a caller who sees the error may reuse
- * the pages; when even that fails, `drained` stays false and the caller must not reuse anything (I3, I9). The caller's
- * device context is preserved on success and failure.
+ * Rules. Every range is validated against the executor's own tables before the first copy is submitted. A
+ * layer's event is recorded after the layer's last range over all parts; a layer without bytes gets a fresh
+ * record too. A failure after something was accepted synchronises the stream before it is reported, so that a
+ * caller who sees the error may reuse the pages; when even that fails, `drained` stays false and the caller
+ * must not reuse anything (I3, I9). The caller's device context is preserved on success and failure.
  *
  * Threads: one thread at a time drives one executor. */
 #ifndef CORE_TRANSFER_TRANSFER_H
@@ -37,7 +37,8 @@ struct hl_transfer_options {
     hl_device *dev;
     const struct hl_tensor_binding *tensors; /* copied */
     size_t tensor_count;
-    hl_registration *const *registrations; /* the arenas that plans may name; copied; they outlive the executor */
+    hl_registration *const
+        *registrations; /* the arenas that plans may name; copied; they outlive the executor */
     size_t registration_count;
     uint32_t layers;
     enum hl_route route;
@@ -48,19 +49,23 @@ struct hl_transfer_options {
 typedef struct hl_transfer hl_transfer;
 typedef struct hl_operation hl_operation;
 
-/* Cost of each way to move bytes: fixed host and device nanoseconds a call, nanoseconds a piece, and bytes a second. */
+/* Cost of each way to move bytes: fixed host and device nanoseconds a call, nanoseconds a piece, and bytes a
+ * second. Pieces of at most `small_bytes` cost `small_piece_ns` instead of `piece_ns` (batched copies are
+ * slow when small). */
 struct hl_route_cost {
     double call_ns;
     double piece_ns;
     double bytes_per_second;
+    uint64_t small_bytes; /* 0: no such step */
+    double small_piece_ns;
 };
 
 struct hl_route_model {
-    bool fitted;                   /* measured on this machine, else the defaults */
-    struct hl_route_cost copy;     /* one contiguous copy a piece */
-    struct hl_route_cost rows;     /* one strided copy a run; a piece is a row */
-    struct hl_route_cost batch;    /* one batched call; a piece is a copy */
-    struct hl_route_cost kernel;   /* one launch; a piece is a descriptor */
+    bool fitted;                 /* measured on this machine, else the defaults */
+    struct hl_route_cost copy;   /* one contiguous copy a piece */
+    struct hl_route_cost rows;   /* one strided copy a run; a piece is a row */
+    struct hl_route_cost batch;  /* one batched call; a piece is a copy */
+    struct hl_route_cost kernel; /* one launch; a piece is a descriptor */
 };
 
 /* Creates the copy stream and descriptor memory, fits the model when asked. HL_E_INVALID names the option. */
@@ -74,11 +79,14 @@ const struct hl_route_model *hl_transfer_model(const hl_transfer *transfer);
 /* The copy stream, for timing events around an operation. */
 hl_stream hl_transfer_stream(const hl_transfer *transfer);
 
-/* Starts an operation. `ready_stream` is the stream whose earlier work must finish before destinations may be written:
- * idle is proof, a busy one is recorded on an event that the copy stream waits for, a query error rejects the operation.
- * With `has_ready_stream` false there is nothing to wait for. `layer_events` holds one live, distinct event a registered
- * layer (HL_E_INVALID otherwise), recorded on the copy stream; NULL for none. Only one operation of an executor submits
- * at a time; the next may start as soon as this one has submitted its last part, while it still drains. */
+/* Starts an operation; nothing is submitted when it fails. `ready_stream` is the stream whose earlier work
+ * must finish before destinations may be written: idle is proof, a busy one is recorded on an event that the
+ * copy stream waits for, a query error rejects the operation. With `has_ready_stream` false there is nothing
+ * to wait for. `layer_events` holds one live, distinct event a registered layer (HL_E_INVALID otherwise),
+ * recorded on the copy stream; NULL for none. Only one operation of an executor submits at a time
+ * (HL_E_BUSY); the next may start as soon as this one has submitted its last part, while it still drains.
+ * HL_E_STATE once the copy stream has failed: an executor with a result that was not drained takes no more.
+ */
 struct hl_operation_options {
     struct hl_plan_identity identity; /* parts of another operation are refused with HL_E_STATE */
     bool has_ready_stream;
@@ -88,33 +96,41 @@ struct hl_operation_options {
 hl_status hl_operation_start(hl_transfer *transfer, const struct hl_operation_options *options,
                              hl_operation **operation, hl_error *err);
 
-/* Decodes, validates and submits the next part. `bytes` is a private copy of the part, 8-byte aligned, that need not
- * outlive the call. Parts come in order: HL_E_STATE otherwise. After an error the operation accepts no more parts. */
+/* Decodes, validates and submits the next part. `bytes` is a private copy of the part, 8-byte aligned, that
+ * need not outlive the call. Parts come in order: HL_E_STATE otherwise. A part that completes a layer twice,
+ * or a last part that leaves one incomplete, is HL_E_CORRUPT. After an error the operation accepts no more
+ * parts, whatever it had accepted has been waited for, and events of layers that were not complete stay as
+ * they were before the operation: a consumer must not be made to wait on them. May wait for room in the
+ * descriptor ring, that is for earlier copies. */
 hl_status hl_operation_submit(hl_operation *operation, const void *bytes, size_t size, hl_error *err);
 
 /* How one layer was moved. */
 struct hl_layer_result {
-    enum hl_route route; /* DIRECT or KERNEL; DIRECT for an empty layer */
+    enum hl_route
+        route; /* DIRECT, or KERNEL when a part of the layer went that way; DIRECT for an empty layer */
     uint64_t bytes;
     uint32_t copies;     /* contiguous copies, alone or in batches */
     uint32_t row_copies; /* strided copies */
     uint32_t descriptors;
-    bool recorded;       /* the layer's event has been recorded */
+    bool recorded; /* the layer's event has been recorded */
 };
 
 struct hl_operation_result {
-    hl_status status;  /* HL_OK, or the first failure */
-    bool drained;      /* nothing that was accepted can still touch a source or a destination */
-    bool submitted;    /* every part was submitted and every layer event recorded */
-    uint64_t bytes;    /* submitted */
+    hl_status status; /* HL_OK, or the first failure */
+    bool drained;     /* nothing that was accepted can still touch a source or a destination */
+    bool submitted;   /* every part was submitted and every layer event recorded */
+    uint64_t bytes;   /* submitted */
 };
 
-/* Waits until everything accepted has finished (also of an operation that failed) and reports. */
+/* Waits until everything accepted so far has finished (of a failed operation too, and between two parts) and
+ * reports. Returns result->status, with the first failure's text; *result is written in every case, as
+ * `drained` counts most when the status is an error. */
 hl_status hl_operation_drain(hl_operation *operation, struct hl_operation_result *result, hl_error *err);
 
-/* HL_PENDING while work is in flight, else as drain. */
+/* HL_PENDING, and *result untouched, while work is in flight; else as drain. Never waits. */
 hl_status hl_operation_poll(hl_operation *operation, struct hl_operation_result *result, hl_error *err);
 
+/* One a registered layer, owned by the operation; what has been submitted so far. */
 const struct hl_layer_result *hl_operation_layers(const hl_operation *operation);
 
 /* Drains if needed and frees. NULL is allowed. */

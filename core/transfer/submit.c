@@ -1,0 +1,188 @@
+#include "core/transfer/submit.h"
+
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/transfer/direct.h"
+
+static void keep_first_failure(hl_operation *operation, hl_status status, const hl_error *error)
+{
+    if (operation->transfer->submitting == operation)
+        operation->transfer->submitting = NULL;
+    if (operation->status == HL_OK) {
+        operation->status = status;
+        operation->error = *error;
+    }
+}
+
+void hl_operation_lose(hl_operation *operation, hl_status status, const hl_error *error)
+{
+    keep_first_failure(operation, status, error);
+    operation->drained = false;
+    operation->transfer->lost = true;
+}
+
+/* Ends the operation. What was accepted has to finish before the caller hears of the failure, for it will
+ * reuse the pages (I3); when not even that can be established, the operation stays undrained (I9). */
+static void fail(hl_operation *operation, hl_status status, const hl_error *error)
+{
+    hl_transfer *transfer = operation->transfer;
+    hl_device *dev = transfer->dev;
+    hl_error lost = {0};
+    hl_status synchronised = HL_OK;
+    keep_first_failure(operation, status, error);
+    if (operation->accepted) {
+        synchronised = hl_device_enter(dev, &lost);
+        if (synchronised == HL_OK) {
+            synchronised = dev->ops->stream_synchronize(dev, transfer->stream, &lost);
+            hl_device_leave(dev);
+        }
+    }
+    operation->in_flight = false;
+    operation->drained = synchronised == HL_OK;
+    if (synchronised != HL_OK)
+        hl_operation_lose(operation, synchronised, &lost);
+}
+
+static hl_status check_order(const hl_operation *operation, const struct hl_plan_header *header,
+                             hl_error *err)
+{
+    if (memcmp(&header->identity, &operation->identity, sizeof header->identity) != 0)
+        return HL_FAIL(
+            err, HL_E_STATE, "transfer.submit",
+            "identity: the part is of epoch %llu record %u generation %u, the operation of %llu %u %u%s",
+            (unsigned long long)header->identity.epoch, header->identity.record, header->identity.generation,
+            (unsigned long long)operation->identity.epoch, operation->identity.record,
+            operation->identity.generation,
+            memcmp(header->identity.token, operation->identity.token, sizeof header->identity.token)
+                ? ", under another token"
+                : "");
+    if (header->part_index != operation->next_part)
+        return HL_FAIL(err, HL_E_STATE, "transfer.submit", "part_index is %u, part %u is next",
+                       header->part_index, operation->next_part);
+    if (operation->part_count != 0 && header->part_count != operation->part_count)
+        return HL_FAIL(err, HL_E_STATE, "transfer.submit", "part_count is %u, the first part said %u",
+                       header->part_count, operation->part_count);
+    if (header->part_index >= header->part_count)
+        return HL_FAIL(err, HL_E_CORRUPT, "transfer.submit", "part_index %u of part_count %u",
+                       header->part_index, header->part_count);
+    return HL_OK;
+}
+
+/* No layer goes on after its last section, and after the last part none is missing. Marks as it goes: a part
+ * that fails here ends the operation. */
+static hl_status check_layers(hl_operation *operation, const struct hl_plan_header *header, hl_error *err)
+{
+    const struct hl_work *work = &operation->transfer->work;
+    for (uint32_t i = 0; i < work->layer_count; i++) {
+        const struct hl_work_layer *layer = &work->layers[i];
+        if (operation->complete[layer->layer])
+            return HL_FAIL(err, HL_E_CORRUPT, "transfer.submit", "layer %u goes on after its last section",
+                           layer->layer);
+        if (layer->last) {
+            operation->complete[layer->layer] = true;
+            operation->complete_count++;
+        }
+    }
+    uint32_t layers = operation->transfer->tables.plan.layers;
+    if (header->part_index + 1 == header->part_count && operation->complete_count != layers)
+        return HL_FAIL(err, HL_E_CORRUPT, "transfer.submit",
+                       "after the last part %u of %u layers are complete", operation->complete_count, layers);
+    return HL_OK;
+}
+
+/* Everything that can be found out without the device; leaves the resolved part in transfer->work. */
+static hl_status prepare(hl_operation *operation, const void *bytes, size_t size, struct hl_plan_part *part,
+                         hl_error *err)
+{
+    hl_transfer *transfer = operation->transfer;
+    hl_status status = hl_plan_decode(bytes, size, part, err);
+    if (status == HL_OK)
+        status = check_order(operation, part->header, err);
+    if (status == HL_OK)
+        status = hl_plan_validate(part, &transfer->tables.plan, err);
+    if (status == HL_OK)
+        status = hl_work_resolve(&transfer->work, &transfer->tables, part, err);
+    if (status == HL_OK)
+        status = check_layers(operation, part->header, err);
+    return status;
+}
+
+static hl_status submit_layer(hl_operation *operation, const struct hl_work_layer *layer, hl_error *err)
+{
+    hl_transfer *transfer = operation->transfer;
+    struct hl_layer_result *result = &operation->layers[layer->layer];
+    hl_status status = HL_OK;
+    if (layer->range_count > 0 || layer->run_count > 0) {
+        struct hl_route_choice choice =
+            hl_route_choose(&transfer->model, transfer->route, &transfer->work, layer);
+        if (choice.route == HL_ROUTE_KERNEL) {
+            result->route = HL_ROUTE_KERNEL;
+            status = hl_gather_submit(&transfer->ring, &transfer->work, layer, transfer->blocks, result,
+                                      &operation->accepted, err);
+        } else {
+            status = hl_direct_submit(transfer, &transfer->work, layer, choice.batch, result,
+                                      &operation->accepted, err);
+        }
+        if (status != HL_OK)
+            return status;
+        result->bytes += layer->bytes;
+        operation->bytes += layer->bytes;
+    }
+    if (!layer->last || !operation->layer_events)
+        return HL_OK;
+    status = transfer->dev->ops->event_record(transfer->dev, operation->layer_events[layer->layer],
+                                              transfer->stream, err);
+    if (status == HL_OK) {
+        operation->accepted = true;
+        result->recorded = true;
+    }
+    return status;
+}
+
+/* The part's layers in its order, then the completion event, which proves that all before it has finished. */
+static hl_status submit_work(hl_operation *operation, hl_error *err)
+{
+    hl_transfer *transfer = operation->transfer;
+    hl_status status = hl_device_enter(transfer->dev, err);
+    if (status != HL_OK)
+        return status;
+    for (uint32_t i = 0; status == HL_OK && i < transfer->work.layer_count; i++)
+        status = submit_layer(operation, &transfer->work.layers[i], err);
+    if (status == HL_OK)
+        status =
+            transfer->dev->ops->event_record(transfer->dev, operation->completion, transfer->stream, err);
+    hl_device_leave(transfer->dev);
+    return status;
+}
+
+hl_status hl_operation_submit(hl_operation *operation, const void *bytes, size_t size, hl_error *err)
+{
+    struct hl_plan_part part;
+    hl_error error = {0};
+    if (operation->status != HL_OK)
+        return HL_FAIL(err, HL_E_STATE, "transfer.submit",
+                       "the operation has failed (%s) and takes no more parts",
+                       hl_status_name(operation->status));
+    if (operation->submitted)
+        return HL_FAIL(err, HL_E_STATE, "transfer.submit", "all %u parts have been submitted",
+                       operation->part_count);
+    hl_status status = prepare(operation, bytes, size, &part, &error);
+    if (status == HL_OK)
+        status = submit_work(operation, &error);
+    if (status != HL_OK) {
+        fail(operation, status, &error);
+        if (err)
+            *err = error;
+        return status;
+    }
+    operation->in_flight = true;
+    operation->drained = false;
+    operation->next_part++;
+    operation->part_count = part.header->part_count;
+    if (operation->next_part == operation->part_count) {
+        operation->submitted = true;
+        operation->transfer->submitting = NULL;
+    }
+    return HL_OK;
+}
