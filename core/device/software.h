@@ -1,10 +1,11 @@
 /* Test controls of the software device. Production code opens it through device.h and never includes this.
  *
- * Device memory is a memfd that its user cannot touch: addresses returned by mem_alloc are mapped PROT_NONE, and only the
- * device's own threads have a view that can be read and written. A stray host access therefore faults, and another
- * process can import an allocation from its fd. A stream is a FIFO with a thread; an event captures a sequence number at
- * each record, so that re-recording behaves as on CUDA; an execution error is sticky on its stream. Sources are read when
- * the copy executes. Without registration a host address is refused at submission. */
+ * Device memory is a memfd that its user cannot touch: addresses returned by mem_alloc are mapped PROT_NONE,
+ * and only the device's own threads have a view that can be read and written. A stray host access therefore
+ * faults, and another process can import an allocation from its fd. A stream is a FIFO with a thread; an
+ * event captures a sequence number at each record, so that re-recording behaves as on CUDA; an execution
+ * error is sticky on its stream. Sources are read when the copy executes. Without registration a host address
+ * is refused at submission. */
 #ifndef CORE_DEVICE_SOFTWARE_H
 #define CORE_DEVICE_SOFTWARE_H
 
@@ -19,8 +20,9 @@ struct hl_software_access {
     hl_stream stream;
 };
 
-/* Returns 0 to allow the access; anything else makes the copy fail with HL_E_DEVICE (sticky on its stream) and counts as
- * a violation. Called on the device's threads, for every contiguous piece of every copy, batch, strided copy and gather. */
+/* Returns 0 to allow the access; anything else makes the copy fail with HL_E_DEVICE (sticky on its stream)
+ * and counts as a violation. Called on the device's threads, for every contiguous piece of every copy, batch,
+ * strided copy and gather. */
 typedef int (*hl_software_checker)(void *user, const struct hl_software_access *access);
 
 struct hl_software_options {
@@ -28,35 +30,36 @@ struct hl_software_options {
     void *checker_user;
     uint64_t bytes_per_second; /* bandwidth of each stream; 0: as fast as memcpy */
     uint64_t memory_bytes;     /* capacity; 0: 16 GiB. Beyond it mem_alloc fails as CUDA does (code 2) */
-    bool single_step;          /* no threads: work runs only inside hl_software_step() or a synchronising call */
-    uint64_t seed;             /* single_step: orders streams that could both go next */
+    bool single_step; /* no threads: work runs only inside hl_software_step() or a synchronising call */
+    uint64_t seed;    /* single_step: orders streams that could both go next */
 };
 
-hl_status hl_device_open_software_with(const struct hl_software_options *options, hl_device **dev, hl_error *err);
+hl_status hl_device_open_software_with(const struct hl_software_options *options, hl_device **dev,
+                                       hl_error *err);
 
-/* Holds `stream` before its n-th operation from now (1 is the next one submitted) executes; 0 holds at once, before
- * whatever would execute next. Waits nothing. */
+/* Holds `stream` before its n-th operation from now (1 is the next one submitted) executes; 0 holds at once,
+ * before whatever would execute next. Waits nothing. */
 void hl_software_hold(hl_device *dev, hl_stream stream, uint64_t nth);
 void hl_software_release(hl_device *dev, hl_stream stream);
 /* Blocks until `stream` stands at a hold (its earlier operations have finished). */
 void hl_software_wait_held(hl_device *dev, hl_stream stream);
 
-/* The n-th asynchronous submission to any stream from now fails with `device_code`, having accepted nothing (for
- * copy_batch: having accepted the first half). 0 disarms. */
+/* The n-th asynchronous submission to any stream from now fails with `device_code`, having accepted nothing
+ * (for copy_batch: having accepted the first half). 0 disarms. */
 void hl_software_fail_submit(hl_device *dev, uint64_t nth, int device_code);
-/* The n-th operation to execute on any stream from now fails with `device_code`: it and every later operation of its
- * stream is skipped, and the stream's error is sticky. 0 disarms. */
+/* The n-th operation to execute on any stream from now fails with `device_code`: it and every later operation
+ * of its stream is skipped, and the stream's error is sticky. 0 disarms. */
 void hl_software_fail_execution(hl_device *dev, uint64_t nth, int device_code);
 /* The n-th call from now of host_register (1 is the next) fails with `device_code`. 0 disarms. */
 void hl_software_fail_register(hl_device *dev, uint64_t nth, int device_code);
 
-/* single_step: executes one operation of a stream that can go on, chosen by the seeded generator among them (the next
- * choice if `choice` is -1, else the choice-th runnable stream in creation order). Returns how many streams could have
- * gone on, 0 when none (nothing was executed). */
+/* single_step: executes one operation of a stream that can go on, chosen by the seeded generator among them
+ * (the next choice if `choice` is -1, else the choice-th runnable stream in creation order). Returns how many
+ * streams could have gone on, 0 when none (nothing was executed). */
 unsigned hl_software_step(hl_device *dev, int choice);
 
 struct hl_software_counts {
-    uint64_t submitted;     /* asynchronous operations */
+    uint64_t submitted; /* asynchronous operations */
     uint64_t executed;
     uint64_t violations;    /* accesses the checker refused */
     uint64_t allocations;   /* live device allocations */
@@ -67,8 +70,8 @@ struct hl_software_counts {
 };
 void hl_software_counts(hl_device *dev, struct hl_software_counts *counts);
 
-/* Copies between host memory and device memory at once, outside any stream, for a test to look at or set device bytes.
- * Fails a test's process (abort) when the range is not device memory. */
+/* Copies between host memory and device memory at once, outside any stream, for a test to look at or set
+ * device bytes. Fails a test's process (abort) when the range is not device memory. */
 void hl_software_peek(hl_device *dev, void *host, hl_devptr src, size_t bytes);
 void hl_software_poke(hl_device *dev, hl_devptr dst, const void *host, size_t bytes);
 
