@@ -9,30 +9,26 @@
 #define ROUNDS 4u /* the first warms up, the fastest of the others counts */
 #define MAX_PIECES 128u
 
-/* A faster line than any link has, and the slowest that is believed. */
+/* More than any link has: what noise may fit at most. */
 #define MAX_BYTES_PER_SECOND 1e13
-#define MIN_BYTES_PER_SECOND 1e6
+
+static double at_least(double value, double floor)
+{
+    return value > floor ? value : floor; /* also when it is no number */
+}
 
 struct hl_route_cost hl_calibrate_fit(const struct hl_calibrate_point *one,
                                       const struct hl_calibrate_point *small,
                                       const struct hl_calibrate_point *large)
 {
-    double small_each = small->ns / small->pieces, large_each = large->ns / large->pieces;
-    double slope = (large_each - small_each) / (double)(large->piece_bytes - small->piece_bytes);
-    if (!(slope > 1e9 / MAX_BYTES_PER_SECOND))
-        slope = 1e9 / MAX_BYTES_PER_SECOND;
-    if (!(slope < 1e9 / MIN_BYTES_PER_SECOND))
-        slope = 1e9 / MIN_BYTES_PER_SECOND;
-    double piece = small_each - (double)small->piece_bytes * slope;
-    if (!(piece > 0))
-        piece = 0;
-    double call = one->ns - piece - (double)one->piece_bytes * slope;
-    if (!(call > 0))
-        call = 0;
-    /* Each measured call of many pieces held one fixed cost, which is not a piece's. */
-    double share = call / small->pieces;
-    piece = piece > share ? piece - share : 0;
-    return (struct hl_route_cost){.call_ns = call, .piece_ns = piece, .bytes_per_second = 1e9 / slope};
+    double small_each = at_least((small->ns - one->ns) / (small->pieces - one->pieces), 0);
+    double call = at_least(one->ns - small_each * one->pieces, 0);
+    double large_each = at_least((large->ns - call) / large->pieces, 0);
+    double ns_a_byte = (large_each - small_each) / (double)(large->piece_bytes - small->piece_bytes);
+    ns_a_byte = at_least(ns_a_byte, 1e9 / MAX_BYTES_PER_SECOND);
+    double piece = at_least(small_each - ns_a_byte * (double)small->piece_bytes, 0);
+    return (struct hl_route_cost){
+        .call_ns = call, .piece_ns = piece, .bytes_per_second = 1e9 / ns_a_byte};
 }
 
 /* Scratch of one calibration. */

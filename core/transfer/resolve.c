@@ -31,8 +31,8 @@ static hl_status reserve_all(struct hl_work *work, const struct hl_plan_header *
     return HL_OK;
 }
 
-static hl_status resolve_arenas(struct hl_work *work, const struct hl_work_tables *tables,
-                                const struct hl_plan_part *part, hl_error *err)
+static void resolve_arenas(struct hl_work *work, const struct hl_work_tables *tables,
+                           const struct hl_plan_part *part)
 {
     size_t arena = 0; /* neighbouring allocations mostly share one */
     for (uint32_t i = 0; i < part->header->allocation_count; i++) {
@@ -40,12 +40,9 @@ static hl_status resolve_arenas(struct hl_work *work, const struct hl_work_table
         if (arena >= tables->plan.arena_count || tables->arenas[arena].arena_id != id)
             for (arena = 0; arena < tables->plan.arena_count && tables->arenas[arena].arena_id != id;)
                 arena++;
-        if (arena == tables->plan.arena_count)
-            return HL_FAIL(err, HL_E_NOT_FOUND, "transfer.resolve", "allocation %u names arena %llu", i,
-                           (unsigned long long)id);
+        assert(arena < tables->plan.arena_count); /* hl_plan_validate() found it */
         work->arena_of[i] = (uint32_t)arena;
     }
-    return HL_OK;
 }
 
 /* The host and the mapped address of [offset, offset + bytes) of an arena. */
@@ -125,11 +122,8 @@ static hl_status resolve_sections(struct hl_work *work, const struct hl_work_tab
 {
     for (uint32_t i = 0; i < part->header->section_count; i++) {
         const struct hl_plan_section *section = &part->sections[i];
-        /* Ranges in the order of the sections, each used once: this also bounds the resolved arrays. */
-        if (section->first_range != work->range_count || section->first_run != work->run_count)
-            return HL_FAIL(err, HL_E_CORRUPT, "transfer.resolve",
-                           "section %u starts at range %u and run %u, not at %u and %u", i,
-                           section->first_range, section->first_run, work->range_count, work->run_count);
+        /* hl_plan_decode() handed each range and run to one section, in order: the resolved arrays cannot overflow. */
+        assert(section->first_range == work->range_count && section->first_run == work->run_count);
         struct hl_work_layer *layer = layer_of(work, section);
         hl_status status = resolve_ranges(work, tables, part, section, &layer->bytes, err);
         if (status == HL_OK)
@@ -148,10 +142,10 @@ hl_status hl_work_resolve(struct hl_work *work, const struct hl_work_tables *tab
 {
     work->range_count = work->run_count = work->layer_count = 0;
     hl_status status = reserve_all(work, part->header, err);
-    if (status == HL_OK)
-        status = resolve_arenas(work, tables, part, err);
-    if (status == HL_OK)
+    if (status == HL_OK) {
+        resolve_arenas(work, tables, part);
         status = resolve_sections(work, tables, part, err);
+    }
     if (status != HL_OK)
         work->range_count = work->run_count = work->layer_count = 0;
     return status;

@@ -63,9 +63,6 @@ static hl_status check_order(const hl_operation *operation, const struct hl_plan
     if (operation->part_count != 0 && header->part_count != operation->part_count)
         return HL_FAIL(err, HL_E_STATE, "transfer.submit", "part_count is %u, the first part said %u",
                        header->part_count, operation->part_count);
-    if (header->part_index >= header->part_count)
-        return HL_FAIL(err, HL_E_CORRUPT, "transfer.submit", "part_index %u of part_count %u",
-                       header->part_index, header->part_count);
     return HL_OK;
 }
 
