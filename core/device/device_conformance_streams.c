@@ -223,14 +223,20 @@ void destroying_a_stream_finishes_its_work(void)
 {
     struct conformance c;
     hl_stream stream;
+    hl_event done;
     conformance_open(&c);
+    HL_REQUIRE_OK(c.ops->event_create(c.dev, 0, &done, &c.err), c.err);
     HL_REQUIRE_OK(c.ops->stream_create(c.dev, &stream, &c.err), c.err);
     HL_EXPECT_OK(c.ops->copy(c.dev, HL_COPY_H2D, c.memory, (uintptr_t)c.source, AREA_BYTES, stream, &c.err),
                  c.err);
     HL_EXPECT_OK(c.ops->copy(c.dev, HL_COPY_D2H, (uintptr_t)c.result, c.memory, AREA_BYTES, stream, &c.err),
                  c.err);
+    HL_EXPECT_OK(c.ops->event_record(c.dev, done, stream, &c.err), c.err);
     HL_EXPECT_OK(c.ops->stream_destroy(c.dev, stream, &c.err), c.err);
+    HL_EXPECT_OK(c.ops->event_synchronize(c.dev, done, &c.err),
+                 c.err); /* CUDA's destroy does not wait itself */
     CU_ASSERT_EQUAL(memcmp(c.result, c.source, AREA_BYTES), 0);
+    HL_EXPECT_OK(c.ops->event_destroy(c.dev, done, &c.err), c.err);
     conformance_close(&c);
 }
 

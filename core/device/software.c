@@ -41,6 +41,23 @@ hl_status hl_software_check_entered(hl_device *dev, const char *operation, hl_er
                           operation);
 }
 
+hl_status hl_software_status(int code)
+{
+    switch (code) {
+    case SOFTWARE_INVALID_VALUE:
+    case SOFTWARE_INVALID_HANDLE:
+        return HL_E_INVALID;
+    case SOFTWARE_OUT_OF_MEMORY:
+        return HL_E_NOMEM;
+    case SOFTWARE_ALREADY_REGISTERED:
+        return HL_E_BUSY;
+    case SOFTWARE_NOT_REGISTERED:
+        return HL_E_NOT_FOUND;
+    default:
+        return HL_E_DEVICE;
+    }
+}
+
 static void free_all(struct software_device *dev)
 {
     while (dev->null_stream.next) {

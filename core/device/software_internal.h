@@ -146,6 +146,9 @@ static inline struct software_device *software(hl_device *dev)
 /* software.c. HL_E_STATE unless the device is the one that the calling thread entered last. */
 hl_status hl_software_check_entered(hl_device *dev, const char *operation, hl_error *err);
 
+/* software.c. The status that goes with a driver's code, as in the CUDA back end. */
+hl_status hl_software_status(int code);
+
 /* software_memory.c; lock held. The region that contains [addr, addr + bytes), or NULL. */
 struct software_region *hl_software_find_region(struct software_device *dev, uint64_t addr, uint64_t bytes);
 /* Adds a region and owns it from then on. HL_E_INVALID when it overlaps another; HL_E_NOMEM. */

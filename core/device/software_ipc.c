@@ -27,14 +27,18 @@ struct handle {
 };
 _Static_assert(sizeof(struct handle) == HL_IPC_HANDLE_BYTES, "a handle fills its bytes");
 
-/* The token in the name of the memfd behind `link`, a path in /proc. */
+/* The token in the name of the memfd behind `link`, a path in /proc. Sets errno, 0 on success. */
 static bool read_token(const char *link, char token[TOKEN_BYTES])
 {
     char name[sizeof NAME_PREFIX + TOKEN_BYTES + 16];
     ssize_t size = readlink(link, name, sizeof name);
     size_t prefix = sizeof NAME_PREFIX - 1;
+    if (size < 0)
+        return false;
+    errno = ENOENT;
     if (size < (ssize_t)(prefix + TOKEN_BYTES) || memcmp(name, NAME_PREFIX, prefix))
         return false;
+    errno = 0;
     memcpy(token, name + prefix, TOKEN_BYTES);
     return true;
 }
@@ -86,16 +90,17 @@ static hl_status check_handle(const struct handle *handle, const struct hl_ipc_e
                               "allocation_bytes: %" PRIu64 ", the handle says %" PRIu64, in->allocation_bytes,
                               handle->bytes);
     if (in->offset >= handle->bytes)
-        return HL_FAIL_DEVICE(err, HL_E_INVALID, HL_SOFTWARE_STAGE, SOFTWARE_INVALID_VALUE,
+        return HL_FAIL_DEVICE(err, HL_E_RANGE, HL_SOFTWARE_STAGE, SOFTWARE_INVALID_VALUE,
                               "offset: %" PRIu64 " lies outside an allocation of %" PRIu64 " bytes",
                               in->offset, handle->bytes);
     return HL_OK;
 }
 
-static hl_status refuse_stale(const struct handle *handle, const char *why, hl_error *err)
+static hl_status refuse_stale(const struct handle *handle, hl_error *err)
 {
     return HL_FAIL_DEVICE(err, HL_E_INVALID, HL_SOFTWARE_STAGE, SOFTWARE_INVALID_HANDLE,
-                          "handle: stale: %s (process %d, descriptor %d)", why, handle->pid, handle->fd);
+                          "handle: stale: process %d no longer has this allocation as descriptor %d",
+                          handle->pid, handle->fd);
 }
 
 /* Looks before it opens, as opening a stranger's descriptor could have effects, and again at what it has got.
@@ -105,18 +110,20 @@ static hl_status open_exported(const struct handle *handle, int *out, hl_error *
     char link[64], token[TOKEN_BYTES];
     struct stat file;
     snprintf(link, sizeof link, "/proc/%d/fd/%d", handle->pid, handle->fd);
-    if (!read_token(link, token) || memcmp(token, handle->token, TOKEN_BYTES))
-        return refuse_stale(handle, "the allocation was freed or its process has exited", err);
+    errno = 0;
+    if (!read_token(link, token) && (errno == EACCES || errno == EPERM))
+        return HL_FAIL_ERRNO(err, HL_E_PERMISSION, HL_SOFTWARE_STAGE, errno,
+                             "handle: may not look at process %d", handle->pid);
+    if (errno || memcmp(token, handle->token, TOKEN_BYTES))
+        return refuse_stale(handle, err);
     int fd = open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return errno == EACCES || errno == EPERM
-                   ? HL_FAIL_ERRNO(err, HL_E_PERMISSION, HL_SOFTWARE_STAGE, errno, "cannot open %s", link)
-                   : refuse_stale(handle, "it went away", err);
+        return refuse_stale(handle, err);
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (fstat(fd, &file) || !read_token(link, token) || memcmp(token, handle->token, TOKEN_BYTES) ||
-        file.st_ino != handle->inode || file.st_size < 0 || (uint64_t)file.st_size < handle->bytes) {
+    if (!read_token(link, token) || memcmp(token, handle->token, TOKEN_BYTES) || fstat(fd, &file) ||
+        file.st_ino != handle->inode || (uint64_t)file.st_size < handle->bytes) {
         close(fd);
-        return refuse_stale(handle, "another file has taken its place", err);
+        return refuse_stale(handle, err);
     }
     *out = fd;
     return HL_OK;

@@ -41,7 +41,7 @@ hl_status hl_software_add_region(struct software_device *dev, struct software_re
 {
     size_t i = region_index(dev, region->base);
     if (i < dev->region_count && dev->regions[i]->base < region->base + region->mapped)
-        return HL_FAIL_DEVICE(err, HL_E_INVALID, HL_SOFTWARE_STAGE, SOFTWARE_ALREADY_REGISTERED,
+        return HL_FAIL_DEVICE(err, HL_E_BUSY, HL_SOFTWARE_STAGE, SOFTWARE_ALREADY_REGISTERED,
                               "ptr: [%#" PRIx64 ", +%zu) overlaps memory that the device already knows",
                               region->base, region->mapped);
     if (dev->region_count == dev->region_capacity) {
@@ -264,9 +264,8 @@ hl_status hl_software_host_register(hl_device *handle, void *ptr, size_t bytes, 
     pthread_mutex_lock(&dev->lock);
     int code = chosen_to_fail(dev);
     if (code)
-        status =
-            HL_FAIL_DEVICE(err, code == SOFTWARE_OUT_OF_MEMORY ? HL_E_NOMEM : HL_E_DEVICE, HL_SOFTWARE_STAGE,
-                           code, "registering [%p, +%zu) failed, as the test asked", ptr, bytes);
+        status = HL_FAIL_DEVICE(err, hl_software_status(code), HL_SOFTWARE_STAGE, code,
+                                "registering [%p, +%zu) failed, as the test asked", ptr, bytes);
     else
         status = hl_software_add_region(dev, region, err);
     if (status)
@@ -289,7 +288,7 @@ hl_status hl_software_host_unregister(hl_device *handle, void *ptr, hl_error *er
         hl_software_remove_region(dev, region);
         dev->counts.registrations--;
     } else {
-        status = HL_FAIL_DEVICE(err, HL_E_INVALID, HL_SOFTWARE_STAGE, SOFTWARE_NOT_REGISTERED,
+        status = HL_FAIL_DEVICE(err, HL_E_NOT_FOUND, HL_SOFTWARE_STAGE, SOFTWARE_NOT_REGISTERED,
                                 "ptr: %p is not the start of a registration", ptr);
     }
     pthread_mutex_unlock(&dev->lock);
