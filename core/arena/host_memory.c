@@ -170,33 +170,66 @@ static uint64_t node_available(const char *root, int node)
     return total;
 }
 
+/* Where a version of cgroups keeps what matters here. */
+struct cgroup_files {
+    const char *mount;
+    const char *limit;
+    const char *used;
+    const char *active_cache; /* keys of memory.stat, sums of the whole subtree as `used` is */
+    const char *inactive_cache;
+};
+
+static const struct cgroup_files cgroup_v2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "active_file",
+                                              "inactive_file"};
+static const struct cgroup_files cgroup_v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                                              "memory.usage_in_bytes", "total_active_file",
+                                              "total_inactive_file"};
+
 /* What one cgroup still allows. Its page cache counts as used, but goes before anybody is killed. */
-static uint64_t cgroup_room(const char *root, const char *path)
+static uint64_t cgroup_room(const char *root, const struct cgroup_files *files, const char *path)
 {
     uint64_t limit, used, active = 0, inactive = 0;
-    if (!read_number(root, "", &limit, "/sys/fs/cgroup%s/memory.max", path) ||
-        !read_number(root, "", &used, "/sys/fs/cgroup%s/memory.current", path))
+    if (!read_number(root, "", &limit, "%s%s/%s", files->mount, path, files->limit) ||
+        !read_number(root, "", &used, "%s%s/%s", files->mount, path, files->used))
         return UINT64_MAX;
-    read_number(root, "active_file", &active, "/sys/fs/cgroup%s/memory.stat", path);
-    read_number(root, "inactive_file", &inactive, "/sys/fs/cgroup%s/memory.stat", path);
+    read_number(root, files->active_cache, &active, "%s%s/memory.stat", files->mount, path);
+    read_number(root, files->inactive_cache, &inactive, "%s%s/memory.stat", files->mount, path);
     uint64_t cache = active + inactive;
     used = used > cache ? used - cache : 0;
     return limit > used ? limit - used : 0;
 }
 
-/* The least of this process's cgroup and those above it. Populating beyond it would not fail, but kill. */
-static uint64_t cgroups_room(const char *root)
+/* The least of the cgroup at `path` (which is cut up) and those above it. A container may see its own cgroup
+ * as the mount's root under a path that exists outside only; the root is therefore always asked. */
+static uint64_t hierarchy_room(const char *root, const struct cgroup_files *files, char *path)
 {
-    char line[PATH_MAX];
-    if (!read_line(root, line, sizeof line, "/proc/self/cgroup") || strncmp(line, "0::/", 4) != 0)
-        return UINT64_MAX;
-    char *path = line + 3;
     uint64_t least = UINT64_MAX;
     for (char *cut = path + strlen(path); cut; cut = strrchr(path, '/')) {
         *cut = '\0';
-        uint64_t room = cgroup_room(root, path);
+        uint64_t room = cgroup_room(root, files, path);
         least = room < least ? room : least;
     }
+    return least;
+}
+
+/* Lines are "0::/path" for version 2 and "number:controllers:/path" for version 1. */
+static uint64_t cgroups_room(const char *root)
+{
+    char line[PATH_MAX];
+    uint64_t least = UINT64_MAX;
+    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
+    FILE *file = fopen(line, "re");
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *path = strstr(line, ":/");
+        bool v1 = path && strstr(line, ":memory:/") == path - strlen(":memory");
+        if (!path || (!v1 && strncmp(line, "0::/", 4) != 0))
+            continue;
+        uint64_t room = hierarchy_room(root, v1 ? &cgroup_v1 : &cgroup_v2, path + 1);
+        least = room < least ? room : least;
+    }
+    if (file)
+        fclose(file);
     return least;
 }
 

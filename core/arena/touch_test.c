@@ -235,7 +235,16 @@ static void available_memory_is_the_least_of_machine_node_and_cgroups(void)
     CU_ASSERT_EQUAL(hl_host_available_bytes(machine, -1), 29000);
     write_file("/sys/fs/cgroup/pod/box/memory.current", "31000\n");
     CU_ASSERT_EQUAL(hl_host_available_bytes(machine, -1), 0);
-    write_file("/proc/self/cgroup", "4:memory:/pod/box\n"); /* version 1 */
+    write_file("/proc/self/cgroup",
+               "5:cpu:/pod\n4:memory:/outside/name\n0::/\n"); /* version 1, in a container */
+    CU_ASSERT_EQUAL(hl_host_available_bytes(machine, -1), 500 * HL_KIB);
+    write_file("/sys/fs/cgroup/memory/memory.limit_in_bytes", "70000\n");
+    write_file("/sys/fs/cgroup/memory/memory.usage_in_bytes", "30000\n");
+    CU_ASSERT_EQUAL(hl_host_available_bytes(machine, -1), 40000);
+    write_file("/sys/fs/cgroup/memory/memory.stat",
+               "active_file 1\ntotal_active_file 5000\ntotal_inactive_file 2\n");
+    CU_ASSERT_EQUAL(hl_host_available_bytes(machine, -1), 45002);
+    write_file("/proc/self/cgroup", "1:cpu:/pod\nnonsense\n");
     CU_ASSERT_EQUAL(hl_host_available_bytes(machine, -1), 500 * HL_KIB);
 }
 
