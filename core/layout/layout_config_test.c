@@ -1,3 +1,4 @@
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -371,6 +372,38 @@ static void a_file_that_cannot_be_read_is_named(void)
     CU_ASSERT_EQUAL(hl_layout_load_config("/dev/null", &g, &err), HL_E_CORRUPT);
 }
 
+/* The n-th allocation fails. */
+static size_t allocations_left;
+
+static void *fail_at_last(size_t size)
+{
+    if (allocations_left == 0)
+        return NULL;
+    allocations_left--;
+    return malloc(size);
+}
+
+static void every_failed_allocation_of_the_parser_is_reported(void)
+{
+    static const char json[] = "{" BASE ",\"layer_types\":[\"full_attention\",\"full_attention\","
+                               "\"full_attention\",\"full_attention\"]}";
+    struct hl_model_geometry g;
+    hl_status status = HL_E_NOMEM;
+    unsigned out_of_memory = 0;
+    json_set_alloc_funcs(fail_at_last, free);
+    for (size_t n = 0; n < 1000 && status != HL_OK; n++) {
+        hl_error err = {0};
+        allocations_left = n;
+        status = parse(json, &g, &err);
+        CU_ASSERT_TRUE(status == HL_OK || err.text[0] != '\0');
+        out_of_memory += status == HL_E_NOMEM;
+        CU_ASSERT_TRUE(status == HL_OK || status == HL_E_NOMEM || status == HL_E_CORRUPT);
+    }
+    json_set_alloc_funcs(malloc, free);
+    CU_ASSERT_EQUAL(status, HL_OK);
+    CU_ASSERT_TRUE(out_of_memory > 5);
+}
+
 static size_t read_config(const char *path, char *bytes, size_t capacity)
 {
     FILE *file = fopen(path, "rb");
@@ -444,4 +477,5 @@ HL_TESTS(layout_config, HL_CASE(qwen3_has_an_explicit_head_dim_and_no_window),
          HL_CASE(a_multimodal_file_is_read_through_its_text_config), HL_CASE(a_name_is_short_and_printable),
          HL_CASE(malformed_json_is_corrupt), HL_CASE(deep_nesting_is_bounded),
          HL_CASE(a_file_that_cannot_be_read_is_named),
+         HL_CASE(every_failed_allocation_of_the_parser_is_reported),
          HL_CASE(every_truncation_deletion_and_change_of_a_byte_is_survived));

@@ -248,7 +248,7 @@ static bool row_is_whole_page(const struct scenario *s, const struct hl_layout_c
                     (s->local == s->stored &&
                      (s->options.order == HL_BLOCK_COMPONENT_MAJOR ||
                       s->group_layers[c->group] * s->stored * (s->key + s->value) == s->local * head));
-    return together ? c->rows == 1 && c->row_bytes == page
+    return together ? c->rows == 1 && c->row_bytes == page && c->block_row_stride == page
                     : c->rows == s->options.page_tokens && c->row_bytes * c->rows == page;
 }
 
