@@ -27,8 +27,7 @@ struct hl_route_cost hl_calibrate_fit(const struct hl_calibrate_point *one,
     double ns_a_byte = (large_each - small_each) / (double)(large->piece_bytes - small->piece_bytes);
     ns_a_byte = at_least(ns_a_byte, 1e9 / MAX_BYTES_PER_SECOND);
     double piece = at_least(small_each - ns_a_byte * (double)small->piece_bytes, 0);
-    return (struct hl_route_cost){
-        .call_ns = call, .piece_ns = piece, .bytes_per_second = 1e9 / ns_a_byte};
+    return (struct hl_route_cost){.call_ns = call, .piece_ns = piece, .bytes_per_second = 1e9 / ns_a_byte};
 }
 
 /* Scratch of one calibration. */

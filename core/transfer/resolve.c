@@ -122,7 +122,8 @@ static hl_status resolve_sections(struct hl_work *work, const struct hl_work_tab
 {
     for (uint32_t i = 0; i < part->header->section_count; i++) {
         const struct hl_plan_section *section = &part->sections[i];
-        /* hl_plan_decode() handed each range and run to one section, in order: the resolved arrays cannot overflow. */
+        /* hl_plan_decode() handed each range and run to one section, in order: the resolved arrays cannot
+         * overflow. */
         assert(section->first_range == work->range_count && section->first_run == work->run_count);
         struct hl_work_layer *layer = layer_of(work, section);
         hl_status status = resolve_ranges(work, tables, part, section, &layer->bytes, err);

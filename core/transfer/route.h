@@ -12,9 +12,10 @@
 #include "core/transfer/transfer.h"
 #include "core/transfer/work.h"
 
-#define HL_ROUTE_MAX_PITCH 0x7fffffffull         /* CU_DEVICE_ATTRIBUTE_MAX_PITCH of every device so far */
-#define HL_ROUTE_DESCRIPTOR_BYTES (64u * HL_KIB) /* longer ranges are cut, so that thread blocks share them  \
-                                                  */
+#define HL_ROUTE_MAX_PITCH 0x7fffffffull /* CU_DEVICE_ATTRIBUTE_MAX_PITCH of every device so far */
+#define HL_ROUTE_DESCRIPTOR_BYTES                                                                            \
+    (64u * HL_KIB) /* longer ranges are cut, so that thread blocks share them                                \
+                    */
 
 /* How one layer of a part is going to be submitted. */
 struct hl_route_choice {

@@ -90,7 +90,8 @@ static void a_short_run_is_not_worth_a_strided_call(void)
     CU_ASSERT_FALSE(hl_route_strided(&model, &run));
 }
 
-/* The direct route batches pieces when that is cheaper, and small pieces cost a batch as much as single copies. */
+/* The direct route batches pieces when that is cheaper, and small pieces cost a batch as much as single
+ * copies. */
 static void batches_are_for_many_pieces(void)
 {
     struct hl_route_model model = cuda_model(true, 4);

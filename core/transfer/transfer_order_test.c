@@ -78,7 +78,8 @@ static void nothing_is_written_before_a_busy_ready_stream(void)
         rig_compile(&rig, 3, rig.shape.blocks, false, 0);
         uint64_t submitted = rig_counts(&rig).submitted;
         hl_operation *operation = start_behind(&rig, busy);
-        CU_ASSERT_EQUAL(rig_counts(&rig).submitted, submitted + 2); /* a record and a wait, nothing on the host */
+        CU_ASSERT_EQUAL(rig_counts(&rig).submitted,
+                        submitted + 2); /* a record and a wait, nothing on the host */
         HL_EXPECT_OK(rig_submit_part(&rig, operation, 0, &err), err);
         CU_ASSERT_EQUAL(hl_operation_poll(operation, &result, &err), HL_PENDING);
         for (uint32_t i = 0; i < shape.layers; i++)
@@ -161,8 +162,8 @@ static void a_failed_ready_stream_is_refused(void)
     rig_close(&rig);
 }
 
-/* The copy stream stands at each of its operations in turn: the events are complete from the front, and the bytes of
- * every complete layer are there. */
+/* The copy stream stands at each of its operations in turn: the events are complete from the front, and the
+ * bytes of every complete layer are there. */
 static void layer_events_complete_in_order(void)
 {
     for (int route = HL_ROUTE_DIRECT; route <= HL_ROUTE_KERNEL; route++) {
@@ -183,7 +184,8 @@ static void layer_events_complete_in_order(void)
             while (complete < shape.layers && query(&rig, rig.events[complete]) == HL_OK)
                 complete++;
             for (uint32_t i = complete; i < shape.layers; i++)
-                CU_ASSERT_EQUAL(query(&rig, rig.events[i]), HL_PENDING); /* recorded afresh by this operation */
+                CU_ASSERT_EQUAL(query(&rig, rig.events[i]),
+                                HL_PENDING); /* recorded afresh by this operation */
             for (uint32_t tensor = 0; tensor < 2 * complete; tensor++) {
                 unsigned char *bytes = malloc(rig.tensors[tensor].bytes);
                 rig_peek(&rig, tensor, bytes);
@@ -191,7 +193,8 @@ static void layer_events_complete_in_order(void)
                 free(bytes);
             }
             bool over = round >= accepted;
-            CU_ASSERT_EQUAL(complete == 0, round == 0 || (round == 1 && complete == 0));
+            CU_ASSERT_TRUE(round > 0 || complete == 0);
+            CU_ASSERT_TRUE(!over || complete == shape.layers);
             hl_software_release(rig.dev, stream);
             HL_EXPECT_OK(hl_operation_drain(operation, &result, &err), err);
             hl_operation_close(operation);
@@ -216,7 +219,7 @@ static void two_operations_are_in_flight_at_once(void)
     hl_operation *first = rig_start(&rig);
     HL_EXPECT_OK(rig_submit_part(&rig, first, 0, &err), err);
     rig.keep_allowed = true;
-    rig_compile(&rig, 2, rig.shape.blocks, true, 256);
+    rig_compile(&rig, 2, rig.shape.blocks, true, 320);
     hl_operation *second = rig_start(&rig);
     size_t parts = hl_plan_part_count(rig.plan);
     CU_ASSERT_TRUE(parts > 1);

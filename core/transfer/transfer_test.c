@@ -166,7 +166,8 @@ static void a_plan_in_many_parts_restores(void)
     rig_close(&rig);
 }
 
-/* A layer's event follows its last range over all parts, and an operation can be drained between two of them. */
+/* A layer's event follows its last range over all parts, and an operation can be drained between two of them.
+ */
 static void layers_complete_over_parts_in_order(void)
 {
     struct rig rig;

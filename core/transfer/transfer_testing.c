@@ -2,6 +2,16 @@
 
 #include <sys/mman.h>
 
+static bool in_an_arena(const struct rig *rig, const struct hl_software_access *access)
+{
+    for (uint32_t i = 0; i < RIG_ARENAS; i++) {
+        uint64_t first = (uint64_t)(uintptr_t)hl_arena_base(rig->arenas[i]);
+        if (access->src >= first && access->src + access->bytes <= first + hl_arena_bytes(rig->arenas[i]))
+            return true;
+    }
+    return false;
+}
+
 static int check_access(void *user, const struct hl_software_access *access)
 {
     struct rig *rig = user;
@@ -9,6 +19,7 @@ static int check_access(void *user, const struct hl_software_access *access)
     if (access->kind != HL_COPY_H2D)
         return 0; /* the rig reading tensors back */
     pthread_mutex_lock(&rig->lock);
+    source = rig->whole_arenas && in_an_arena(rig, access);
     for (uint32_t i = 0; !source && i < rig->block_count; i++) {
         const struct hl_plan_block *block = &rig->blocks[i];
         if (!rig->allowed[i])

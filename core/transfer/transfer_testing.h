@@ -1,9 +1,11 @@
-/* What the tests of the executor stand on: a device, two registered arenas with blocks of known bytes, poisoned tensors
- * laid out by a hand-made layout, and a naive copier that says what the tensors must hold afterwards. Test code only.
+/* What the tests of the executor stand on: a device, two registered arenas with blocks of known bytes,
+ * poisoned tensors laid out by a hand-made layout, and a naive copier that says what the tensors must hold
+ * afterwards. Test code only.
  *
- * The device is that of HOSTLANE_TEST_DEVICE ("software", the default, or "cuda"), or the software device where the test
- * needs its controls. There a checker sees every copy: its source must lie in an allocation of a block that is being
- * restored, its destination in a tensor; what it refuses is counted by the device as a violation. */
+ * The device is that of HOSTLANE_TEST_DEVICE ("software", the default, or "cuda"), or the software device
+ * where the test needs its controls. There a checker sees every copy: its source must lie in an allocation of
+ * a block that is being restored, its destination in a tensor; what it refuses is counted by the device as a
+ * violation. */
 #ifndef CORE_TRANSFER_TRANSFER_TESTING_H
 #define CORE_TRANSFER_TRANSFER_TESTING_H
 
@@ -39,7 +41,7 @@ struct rig_shape {
 struct rig_options {
     struct rig_shape shape;
     uint64_t seed;
-    bool software;      /* needs the software device, with its checker */
+    bool software; /* needs the software device, with its checker */
     bool single_step;
 };
 
@@ -51,8 +53,8 @@ struct rig {
     hl_arena *arenas[RIG_ARENAS];
     hl_registration *registrations[RIG_ARENAS];
     struct hl_tensor_binding *tensors;
-    unsigned char **expected; /* what each tensor must hold */
-    hl_event *events;         /* one a layer */
+    unsigned char **expected;     /* what each tensor must hold */
+    hl_event *events;             /* one a layer */
     struct hl_plan_block *blocks; /* all stored blocks: group by group, page unset until rig_compile() */
     uint32_t block_count;
     struct hl_plan_identity identity;
@@ -61,7 +63,8 @@ struct rig {
 
     pthread_mutex_t lock; /* guards what the checker reads */
     bool *allowed;        /* a block's allocation may be read */
-    bool keep_allowed;    /* rig_compile() allows its blocks in addition: an earlier plan is still at work */
+    bool whole_arenas; /* any byte of the arenas may be read: for hostile plans that name other allocations */
+    bool keep_allowed; /* rig_compile() allows its blocks in addition: an earlier plan is still at work */
 };
 
 /* Opens everything but the executor and the plan; ends the case when it cannot. */
@@ -73,9 +76,9 @@ struct hl_transfer_options rig_transfer_options(struct rig *rig, enum hl_route r
 void rig_open_transfer(struct rig *rig, enum hl_route route);
 void rig_close_transfer(struct rig *rig);
 
-/* Compiles a plan of `count` blocks of each group in `groups` (a bit each) to random pages, or, when `ordered`, block i to
- * page i; lets the checker allow their allocations, and updates `expected`. part_bytes as in hl_plan_request. Replaces
- * the rig's plan; the identity's generation is raised. */
+/* Compiles a plan of `count` blocks of each group in `groups` (a bit each) to random pages, or, when
+ * `ordered`, block i to page i; lets the checker allow their allocations, and updates `expected`. part_bytes
+ * as in hl_plan_request. Replaces the rig's plan; the identity's generation is raised. */
 void rig_compile(struct rig *rig, uint32_t groups, uint32_t count, bool ordered, uint64_t part_bytes);
 
 hl_operation *rig_start(struct rig *rig);

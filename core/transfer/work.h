@@ -74,7 +74,8 @@ static inline struct hl_work_range hl_work_row(const struct hl_work_run *run, ui
                                   .bytes = run->row_bytes};
 }
 
-/* Resolves a part that hl_plan_decode() and hl_plan_validate() accepted against `tables->plan`. On failure the work holds nothing.
+/* Resolves a part that hl_plan_decode() and hl_plan_validate() accepted against `tables->plan`. On failure
+ * the work holds nothing.
  */
 hl_status hl_work_resolve(struct hl_work *work, const struct hl_work_tables *tables,
                           const struct hl_plan_part *part, hl_error *err);
