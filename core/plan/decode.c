@@ -1,5 +1,5 @@
-/* A part's structure. The bytes may come from a peer that built them to pass the checksum: nothing is followed before it
- * has been bounded. What a part says about arenas and tensors is for validate.c. */
+/* A part's structure. The bytes may come from a peer that built them to pass the checksum: nothing is
+ * followed before it has been bounded. What a part says about arenas and tensors is for validate.c. */
 #include <stdbool.h>
 
 #include "core/base/checked.h"
@@ -47,9 +47,12 @@ static hl_status check_header(const struct hl_plan_header *h, hl_error *err)
     uint64_t bytes = sizeof *h + (uint64_t)h->allocation_count * sizeof(struct hl_plan_allocation) +
                      (uint64_t)h->section_count * sizeof(struct hl_plan_section) +
                      (uint64_t)h->range_count * sizeof(struct hl_plan_range) +
-                     (uint64_t)h->run_count * sizeof(struct hl_plan_run) + (uint64_t)h->row_count * sizeof(uint32_t);
+                     (uint64_t)h->run_count * sizeof(struct hl_plan_run) +
+                     (uint64_t)h->row_count * sizeof(uint32_t);
     if (bytes != h->part_bytes)
-        return CORRUPT(err, "allocation_count, section_count, range_count, run_count and row_count make %llu part_bytes, not %u",
+        return CORRUPT(err,
+                       "allocation_count, section_count, range_count, run_count and row_count make %llu "
+                       "part_bytes, not %u",
                        (unsigned long long)bytes, h->part_bytes);
     return HL_OK;
 }
@@ -79,12 +82,12 @@ static hl_status check_order(const struct hl_plan_part *part, uint32_t i, hl_err
     if (i == 0 && h->part_index == 0 && s->layer != 0)
         return CORRUPT(err, "section 0: layer is %u at the start of the plan", s->layer);
     if (i && s->layer != s[-1].layer + (s[-1].flags & HL_PLAN_LAYER_LAST))
-        return CORRUPT(err, "section %u: layer %u after layer %u, whose flags are %u", i, s->layer, s[-1].layer,
-                       s[-1].flags);
+        return CORRUPT(err, "section %u: layer %u after layer %u, whose flags are %u", i, s->layer,
+                       s[-1].layer, s[-1].flags);
     if (i == h->section_count - 1 && h->part_index == h->part_count - 1 &&
         (s->layer != h->layers - 1 || !(s->flags & HL_PLAN_LAYER_LAST)))
-        return CORRUPT(err, "section %u: layer %u with flags %u ends a plan of %u layers", i, s->layer, s->flags,
-                       h->layers);
+        return CORRUPT(err, "section %u: layer %u with flags %u ends a plan of %u layers", i, s->layer,
+                       s->flags, h->layers);
     return HL_OK;
 }
 
@@ -106,8 +109,8 @@ static hl_status check_sections(const struct hl_plan_part *part, hl_error *err)
             return CORRUPT(err, "section %u: first_range %u and range_count %u, where %u of %u are left", i,
                            s->first_range, s->range_count, h->range_count - ranges, h->range_count);
         if (s->first_run != runs || s->run_count > h->run_count - runs)
-            return CORRUPT(err, "section %u: first_run %u and run_count %u, where %u of %u are left", i, s->first_run,
-                           s->run_count, h->run_count - runs, h->run_count);
+            return CORRUPT(err, "section %u: first_run %u and run_count %u, where %u of %u are left", i,
+                           s->first_run, s->run_count, h->run_count - runs, h->run_count);
         if (s->range_count == 0 && s->run_count == 0 && (s->tensor || s->flags != HL_PLAN_LAYER_LAST))
             return CORRUPT(err, "section %u: range_count and run_count are 0, tensor is %u and flags 0x%x", i,
                            s->tensor, s->flags);
@@ -118,8 +121,8 @@ static hl_status check_sections(const struct hl_plan_part *part, hl_error *err)
         runs += s->run_count;
     }
     if (ranges != h->range_count || runs != h->run_count)
-        return CORRUPT(err, "range_count %u or run_count %u: sections hold %u and %u", h->range_count, h->run_count,
-                       ranges, runs);
+        return CORRUPT(err, "range_count %u or run_count %u: sections hold %u and %u", h->range_count,
+                       h->run_count, ranges, runs);
     return HL_OK;
 }
 
@@ -161,8 +164,8 @@ static hl_status check_runs(const struct hl_plan_part *part, uint64_t *payload, 
         if (r->rows < HL_PLAN_MIN_RUN_ROWS)
             return CORRUPT(err, "run %u: rows %u is below %u", i, r->rows, HL_PLAN_MIN_RUN_ROWS);
         if (r->first_row != rows || r->rows > h->row_count - rows)
-            return CORRUPT(err, "run %u: first_row %u and rows %u, where %u of %u are left", i, r->first_row, r->rows,
-                           h->row_count - rows, h->row_count);
+            return CORRUPT(err, "run %u: first_row %u and rows %u, where %u of %u are left", i, r->first_row,
+                           r->rows, h->row_count - rows, h->row_count);
         if (r->src_pitch < r->row_bytes || !rows_fit(r->src, r->src_pitch, r->rows, r->row_bytes))
             return CORRUPT(err, "run %u: src %llu and src_pitch %llu for rows of %u bytes", i,
                            (unsigned long long)r->src, (unsigned long long)r->src_pitch, r->row_bytes);

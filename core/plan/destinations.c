@@ -1,5 +1,5 @@
-/* Whether a part writes a byte twice. Three steps, each only where the one before could not tell: the ranges and the
- * bounds of runs, as they come; the same, sorted; every row of every run, sorted. */
+/* Whether a part writes a byte twice. Three steps, each only where the one before could not tell: the ranges
+ * and the bounds of runs, as they come; the same, sorted; every row of every run, sorted. */
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -25,14 +25,15 @@ static struct hl_plan_interval run_interval(const struct hl_plan_part *part, uin
         .lo = r->dst, .hi = r->dst + (r->rows - 1) * r->dst_pitch + r->row_bytes, .tag = {TAG_RUN, i}};
 }
 
-/* Walks a section's ranges and runs together by their first byte. False as soon as one begins before *end, where the
- * last one ended. */
+/* Walks a section's ranges and runs together by their first byte. False as soon as one begins before *end,
+ * where the last one ended. */
 static bool section_ascends(const struct hl_plan_part *part, const struct hl_plan_section *s, uint64_t *end)
 {
     uint32_t range = s->first_range, ranges_end = range + s->range_count;
     uint32_t run = s->first_run, runs_end = run + s->run_count;
     while (range < ranges_end || run < runs_end) {
-        bool take_range = run == runs_end || (range < ranges_end && part->ranges[range].dst < part->runs[run].dst);
+        bool take_range =
+            run == runs_end || (range < ranges_end && part->ranges[range].dst < part->runs[run].dst);
         struct hl_plan_interval next = take_range ? range_interval(part, range++) : run_interval(part, run++);
         if (next.lo < *end)
             return false;
@@ -45,13 +46,15 @@ static hl_status fail_overlap(uint32_t tensor, const struct hl_plan_interval *se
 {
     static const char *const kind[] = {"range", "run"};
     const struct hl_plan_interval *first = second - 1;
-    return HL_FAIL(err, HL_E_OVERLAP, STAGE, "%s %u and %s %u overlap at dst %llu of tensor %u", kind[first->tag[0]],
-                   first->tag[1], kind[second->tag[0]], second->tag[1], (unsigned long long)second->lo, tensor);
+    return HL_FAIL(err, HL_E_OVERLAP, STAGE, "%s %u and %s %u overlap at dst %llu of tensor %u",
+                   kind[first->tag[0]], first->tag[1], kind[second->tag[0]], second->tag[1],
+                   (unsigned long long)second->lo, tensor);
 }
 
-/* Whether the items, sorted by first byte, are runs at one pitch that interleave without touching, as a page-first
- * tensor's layers do. */
-static bool runs_interleave(const struct hl_plan_part *part, const struct hl_plan_interval *items, size_t count)
+/* Whether the items, sorted by first byte, are runs at one pitch that interleave without touching, as a
+ * page-first tensor's layers do. */
+static bool runs_interleave(const struct hl_plan_part *part, const struct hl_plan_interval *items,
+                            size_t count)
 {
     uint64_t pitch = 0;
     for (size_t i = 0; i < count; i++) {
@@ -76,7 +79,8 @@ struct tensor_sections {
     uint64_t pieces;
 };
 
-static void list_items(const struct hl_plan_part *part, const struct tensor_sections *t, struct hl_plan_interval *out)
+static void list_items(const struct hl_plan_part *part, const struct tensor_sections *t,
+                       struct hl_plan_interval *out)
 {
     for (size_t k = 0; k < t->count; k++) {
         const struct hl_plan_section *s = &part->sections[t->order[k].tag[0]];
@@ -87,7 +91,8 @@ static void list_items(const struct hl_plan_part *part, const struct tensor_sect
     }
 }
 
-static void list_pieces(const struct hl_plan_part *part, const struct tensor_sections *t, struct hl_plan_interval *out)
+static void list_pieces(const struct hl_plan_part *part, const struct tensor_sections *t,
+                        struct hl_plan_interval *out)
 {
     for (size_t k = 0; k < t->count; k++) {
         const struct hl_plan_section *s = &part->sections[t->order[k].tag[0]];
@@ -106,7 +111,8 @@ static hl_status check_sorted(const struct hl_plan_part *part, const struct tens
 {
     struct hl_plan_interval *memory = hl_plan_allocate(2 * t->pieces, sizeof *memory);
     if (!memory)
-        return HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory to sort %llu destinations", (unsigned long long)t->pieces);
+        return HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory to sort %llu destinations",
+                       (unsigned long long)t->pieces);
     struct hl_plan_interval *items = memory, *scratch = memory + t->pieces;
     uint32_t tensor = (uint32_t)t->order[0].lo;
     list_items(part, t, items);
@@ -125,8 +131,8 @@ static hl_status check_sorted(const struct hl_plan_part *part, const struct tens
 }
 
 /* Sections whose tensor is order[0].lo, up to `count` of them. */
-static struct tensor_sections take_tensor(const struct hl_plan_part *part, const struct hl_plan_interval *order,
-                                          size_t count)
+static struct tensor_sections take_tensor(const struct hl_plan_part *part,
+                                          const struct hl_plan_interval *order, size_t count)
 {
     struct tensor_sections t = {.order = order};
     for (; t.count < count && order[t.count].lo == order[0].lo; t.count++) {
@@ -157,7 +163,8 @@ hl_status hl_plan_check_destinations(const struct hl_plan_part *part, hl_error *
     struct hl_plan_interval *order = memory, *scratch = memory + sections;
     for (size_t i = 0; i < sections; i++)
         if (part->sections[i].range_count || part->sections[i].run_count)
-            order[count++] = (struct hl_plan_interval){.lo = part->sections[i].tensor, .tag = {(uint32_t)i, 0}};
+            order[count++] =
+                (struct hl_plan_interval){.lo = part->sections[i].tensor, .tag = {(uint32_t)i, 0}};
     hl_plan_intervals_sort(&order, &scratch, count);
 
     hl_status status = HL_OK;

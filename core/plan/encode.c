@@ -36,11 +36,12 @@ static hl_status allocate_staging(struct hl_plan_encoder *e, hl_error *err)
     uint64_t ranges = least(work->part_bytes / sizeof *e->ranges, pieces);
     uint64_t runs = least(work->part_bytes / sizeof *e->runs, pieces / HL_PLAN_MIN_RUN_ROWS + 1);
     uint64_t allocations = least(work->part_bytes / sizeof *e->allocations, work->allocation_count);
-    uint64_t sections = least(work->part_bytes / sizeof *e->sections, work->lane_count + work->layout->layers);
+    uint64_t sections =
+        least(work->part_bytes / sizeof *e->sections, work->lane_count + work->layout->layers);
     uint64_t rows = least(work->part_bytes / sizeof *e->rows, pieces);
     e->staging = hl_plan_allocate(1, ranges * sizeof *e->ranges + runs * sizeof *e->runs +
-                                         allocations * sizeof *e->allocations + sections * sizeof *e->sections +
-                                         rows * sizeof *e->rows);
+                                         allocations * sizeof *e->allocations +
+                                         sections * sizeof *e->sections + rows * sizeof *e->rows);
     if (!e->staging)
         return HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory for a part of %llu bytes",
                        (unsigned long long)work->part_bytes);
@@ -195,7 +196,8 @@ hl_status hl_plan_encode_range(struct hl_plan_encoder *e, const struct hl_plan_c
     uint64_t need = sizeof *e->ranges + (e->section_open ? 0 : sizeof *e->sections) +
                     (is_listed(e, allocation) ? 0 : sizeof *e->allocations);
     if (e->used + need > e->room) {
-        hl_status status = turn_over(e, sizeof *e->ranges + sizeof *e->sections + sizeof *e->allocations, err);
+        hl_status status =
+            turn_over(e, sizeof *e->ranges + sizeof *e->sections + sizeof *e->allocations, err);
         if (status != HL_OK)
             return status;
     }

@@ -1,5 +1,5 @@
-/* Sorted intervals of destination bytes: how overlaps are found, by the Manager over an operation and by the engine over
- * a part. */
+/* Sorted intervals of destination bytes: how overlaps are found, by the Manager over an operation and by the
+ * engine over a part. */
 #ifndef CORE_PLAN_INTERVALS_H
 #define CORE_PLAN_INTERVALS_H
 
@@ -12,9 +12,9 @@ struct hl_plan_interval {
     uint32_t tag[2]; /* the caller's: what the bytes belong to */
 };
 
-/* Sorts by lo, keeping equal ones in order, by merging the ascending sequences that are there: linear when there is one,
- * n log k for k of them, n log n at worst. The result is in *items; `scratch` has as many elements, and the two
- * pointers may have changed places. */
+/* Sorts by lo, keeping equal ones in order, by merging the ascending sequences that are there: linear when
+ * there is one, n log k for k of them, n log n at worst. The result is in *items; `scratch` has as many
+ * elements, and the two pointers may have changed places. */
 void hl_plan_intervals_sort(struct hl_plan_interval **items, struct hl_plan_interval **scratch, size_t count);
 
 /* The index i >= 1 of the first sorted interval that begins inside its predecessor, or 0. */

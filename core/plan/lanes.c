@@ -30,21 +30,23 @@ static void join_rows(struct hl_plan_lane *lane)
     lane->rows = 1;
 }
 
-/* Whether each row of `next` continues the same row of `lane`, on the device and in the block. With several rows, the
- * joined ones must not reach into their successors. */
+/* Whether each row of `next` continues the same row of `lane`, on the device and in the block. With several
+ * rows, the joined ones must not reach into their successors. */
 static bool continues(const struct hl_plan_lane *lane, const struct hl_plan_lane *next)
 {
     if (lane->layer != next->layer || lane->group != next->group || lane->tensor != next->tensor ||
         lane->page_stride != next->page_stride || lane->rows != next->rows)
         return false;
-    if (next->offset != lane->offset + lane->row_bytes || next->block_offset != lane->block_offset + lane->row_bytes)
+    if (next->offset != lane->offset + lane->row_bytes ||
+        next->block_offset != lane->block_offset + lane->row_bytes)
         return false;
     return lane->rows == 1 ||
            (lane->row_stride == next->row_stride && lane->block_row_stride == next->block_row_stride &&
             lane->row_bytes + next->row_bytes <= lane->row_stride);
 }
 
-static hl_status add_product(uint64_t *sum, uint64_t a, uint64_t b, uint64_t c, const char *what, hl_error *err)
+static hl_status add_product(uint64_t *sum, uint64_t a, uint64_t b, uint64_t c, const char *what,
+                             hl_error *err)
 {
     uint64_t product;
     if (!hl_mul_u64(a, b, &product) || !hl_mul_u64(product, c, &product) || !hl_add_u64(*sum, product, sum))
@@ -52,7 +54,8 @@ static hl_status add_product(uint64_t *sum, uint64_t a, uint64_t b, uint64_t c, 
     return HL_OK;
 }
 
-/* Rows that stayed apart in a lane never merge with each other, and each costs at least its place in a run. */
+/* Rows that stayed apart in a lane never merge with each other, and each costs at least its place in a run.
+ */
 static hl_status sum_lanes(struct hl_plan_work *work, hl_error *err)
 {
     bool walked[HL_LAYOUT_GROUPS] = {false};
@@ -62,9 +65,11 @@ static hl_status sum_lanes(struct hl_plan_work *work, hl_error *err)
         uint64_t blocks = hl_plan_group_blocks(work, lane->group);
         hl_status status = add_product(&work->walked, blocks, lane->rows, 1, "pieces", err);
         if (status == HL_OK)
-            status = add_product(&work->payload_bytes, blocks, lane->rows, lane->row_bytes, "payload_bytes", err);
+            status =
+                add_product(&work->payload_bytes, blocks, lane->rows, lane->row_bytes, "payload_bytes", err);
         if (status == HL_OK)
-            status = add_product(&work->least_bytes, blocks, lane->rows - 1, sizeof(uint32_t), "metadata_bytes", err);
+            status = add_product(&work->least_bytes, blocks, lane->rows - 1, sizeof(uint32_t),
+                                 "metadata_bytes", err);
         if (status != HL_OK)
             return status;
         walked[lane->group] = true;

@@ -1,6 +1,7 @@
 #include "core/plan/merge.h"
 
-/* Whether `next` can be a row after `last`. The bytes between rows belong to nobody: each keeps its own allocation. */
+/* Whether `next` can be a row after `last`. The bytes between rows belong to nobody: each keeps its own
+ * allocation. */
 static bool can_follow(const struct hl_plan_copy *last, const struct hl_plan_copy *next)
 {
     return next->bytes == last->bytes && next->src > last->src && next->src - last->src >= next->bytes &&
@@ -55,10 +56,12 @@ static hl_status add_copy(struct hl_plan_merger *m, const struct hl_plan_copy *n
         return HL_OK;
     }
     bool follows = can_follow(&m->last, next);
-    if (follows && (m->count == 1 || (next->src - m->last.src == m->src_pitch && next->dst - m->last.dst == m->dst_pitch)))
+    if (follows && (m->count == 1 ||
+                    (next->src - m->last.src == m->src_pitch && next->dst - m->last.dst == m->dst_pitch)))
         return add_row(m, next, err);
 
-    bool restart = follows && m->count < HL_PLAN_MIN_RUN_ROWS; /* the last row begins other rows with this one */
+    bool restart =
+        follows && m->count < HL_PLAN_MIN_RUN_ROWS; /* the last row begins other rows with this one */
     struct hl_plan_copy last = m->last;
     hl_status status = drop_rows(m, restart, err);
     if (status != HL_OK)

@@ -1,5 +1,5 @@
-/* No byte is written twice, over the whole operation. Most layouts are proven by arithmetic on their lanes; the rest has
- * its pieces listed and merged, tensor by tensor. */
+/* No byte is written twice, over the whole operation. Most layouts are proven by arithmetic on their lanes;
+ * the rest has its pieces listed and merged, tensor by tensor. */
 #include <stdlib.h>
 
 #include "core/base/checked.h"
@@ -23,8 +23,8 @@ static uint64_t page_span(const struct hl_plan_lane *lane)
     return (lane->rows - 1) * lane->row_stride + lane->row_bytes;
 }
 
-static const struct hl_plan_source *lane_sources(const struct hl_plan_work *work, const struct hl_plan_lane *lane,
-                                                 size_t *count)
+static const struct hl_plan_source *lane_sources(const struct hl_plan_work *work,
+                                                 const struct hl_plan_lane *lane, size_t *count)
 {
     *count = hl_plan_group_blocks(work, lane->group);
     return work->sources + work->group_first[lane->group];
@@ -38,7 +38,8 @@ static struct extent extent_of(const struct hl_plan_work *work, uint32_t index)
     return (struct extent){.tensor = lane->tensor,
                            .lane = index,
                            .lo = lane->offset + sources[0].page * lane->page_stride,
-                           .hi = lane->offset + sources[count - 1].page * lane->page_stride + page_span(lane)};
+                           .hi =
+                               lane->offset + sources[count - 1].page * lane->page_stride + page_span(lane)};
 }
 
 /* Whether the lane's pieces are apart whatever its pages are. */
@@ -48,13 +49,15 @@ static bool apart_in_itself(const struct hl_plan_work *work, const struct hl_pla
            (hl_plan_group_blocks(work, lane->group) == 1 || page_span(lane) <= lane->page_stride);
 }
 
-/* Whether the pages of all lanes interleave at one stride without touching, as in a page-first tensor: then only equal
- * pages could meet, and in a page the lanes are apart. The extents are sorted by lo. */
+/* Whether the pages of all lanes interleave at one stride without touching, as in a page-first tensor: then
+ * only equal pages could meet, and in a page the lanes are apart. The extents are sorted by lo. */
 static bool apart_in_pages(const struct hl_plan_work *work, const struct extent *extents, size_t count)
 {
-    const struct hl_plan_lane *first = &work->lanes[extents[0].lane], *last = &work->lanes[extents[count - 1].lane];
+    const struct hl_plan_lane *first = &work->lanes[extents[0].lane],
+                              *last = &work->lanes[extents[count - 1].lane];
     for (size_t i = 0; i + 1 < count; i++) {
-        const struct hl_plan_lane *lane = &work->lanes[extents[i].lane], *next = &work->lanes[extents[i + 1].lane];
+        const struct hl_plan_lane *lane = &work->lanes[extents[i].lane],
+                                  *next = &work->lanes[extents[i + 1].lane];
         if (lane->page_stride != next->page_stride || next->offset < lane->offset ||
             next->offset - lane->offset < page_span(lane))
             return false;
@@ -95,14 +98,15 @@ static struct hl_plan_interval *list_lane(const struct hl_plan_work *work, uint3
     return out;
 }
 
-static hl_status fail_overlap(const struct hl_plan_work *work, uint32_t tensor, const struct hl_plan_interval *second,
-                              hl_error *err)
+static hl_status fail_overlap(const struct hl_plan_work *work, uint32_t tensor,
+                              const struct hl_plan_interval *second, hl_error *err)
 {
     const struct hl_plan_interval *first = second - 1;
-    return HL_FAIL(err, HL_E_OVERLAP, STAGE,
-                   "component %u of block %u and component %u of block %u overlap at byte %llu of tensor %u (%.64s)",
-                   work->lanes[first->tag[0]].component, first->tag[1], work->lanes[second->tag[0]].component,
-                   second->tag[1], (unsigned long long)second->lo, tensor, work->layout->tensors[tensor].name);
+    return HL_FAIL(
+        err, HL_E_OVERLAP, STAGE,
+        "component %u of block %u and component %u of block %u overlap at byte %llu of tensor %u (%.64s)",
+        work->lanes[first->tag[0]].component, first->tag[1], work->lanes[second->tag[0]].component,
+        second->tag[1], (unsigned long long)second->lo, tensor, work->layout->tensors[tensor].name);
 }
 
 static hl_status check_listed(const struct hl_plan_work *work, const struct extent *extents, size_t count,
@@ -139,7 +143,8 @@ hl_status hl_plan_check_overlap(const struct hl_plan_work *work, hl_error *err)
 {
     struct extent *extents = hl_plan_allocate(work->lane_count, sizeof *extents);
     if (!extents)
-        return HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory for the extents of %u components", work->lane_count);
+        return HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory for the extents of %u components",
+                       work->lane_count);
     bool ascending = true;
     for (uint32_t i = 0; i < work->lane_count; i++) {
         extents[i] = extent_of(work, i);

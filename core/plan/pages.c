@@ -12,7 +12,8 @@
 /* One sort key holds group, page and the block's index. */
 enum { INDEX_BITS = 20, PAGE_BITS = 32, DIGIT_BITS = 8, DIGITS = 5 };
 _Static_assert(HL_PLAN_BLOCKS <= 1u << INDEX_BITS, "the index fits the key");
-_Static_assert(HL_LAYOUT_GROUPS <= 1u << (DIGITS * DIGIT_BITS - PAGE_BITS), "the digits cover group and page");
+_Static_assert(HL_LAYOUT_GROUPS <= 1u << (DIGITS * DIGIT_BITS - PAGE_BITS),
+               "the digits cover group and page");
 _Static_assert(INDEX_BITS + DIGITS * DIGIT_BITS <= 64, "the key fits 64 bits");
 
 static unsigned digit_of(uint64_t key, unsigned digit)
@@ -20,8 +21,8 @@ static unsigned digit_of(uint64_t key, unsigned digit)
     return (key >> (INDEX_BITS + digit * DIGIT_BITS)) & ((1u << DIGIT_BITS) - 1);
 }
 
-/* Radix sort from the lowest digit; a digit that is the same in every key costs nothing. Returns the array that holds
- * the result: `keys` or `scratch`. */
+/* Radix sort from the lowest digit; a digit that is the same in every key costs nothing. Returns the array
+ * that holds the result: `keys` or `scratch`. */
 static uint64_t *sort_keys(uint64_t *keys, uint64_t *scratch, size_t count)
 {
     uint32_t places[DIGITS][1u << DIGIT_BITS];
@@ -64,7 +65,8 @@ static hl_status find_allocation(struct hl_plan_work *work, struct directory *di
                                  uint32_t *allocation, hl_error *err)
 {
     const struct hl_plan_block *b = &work->request->blocks[block_index];
-    for (size_t slot = slot_of(directory, b->arena_id, b->allocation_id);; slot = (slot + 1) & directory->mask) {
+    for (size_t slot = slot_of(directory, b->arena_id, b->allocation_id);;
+         slot = (slot + 1) & directory->mask) {
         uint32_t found = directory->slots[slot];
         if (!found) {
             *allocation = work->allocation_count++;
@@ -80,7 +82,8 @@ static hl_status find_allocation(struct hl_plan_work *work, struct directory *di
             continue;
         if (a->offset != b->allocation_offset || a->bytes != b->allocation_bytes)
             return HL_FAIL(err, HL_E_INVALID, STAGE,
-                           "block %u: allocation_offset or allocation_bytes differs from another block of allocation %llu",
+                           "block %u: allocation_offset or allocation_bytes differs from another block of "
+                           "allocation %llu",
                            block_index, (unsigned long long)b->allocation_id);
         *allocation = found - 1;
         return HL_OK;
@@ -118,7 +121,8 @@ hl_status hl_plan_sort_pages(struct hl_plan_work *work, hl_error *err)
     while (slots < 2 * count)
         slots *= 2;
     hl_status status = HL_E_NOMEM;
-    struct directory directory = {.slots = hl_plan_allocate(slots, sizeof *directory.slots), .mask = slots - 1};
+    struct directory directory = {.slots = hl_plan_allocate(slots, sizeof *directory.slots),
+                                  .mask = slots - 1};
     uint64_t *keys = hl_plan_allocate(2 * count, sizeof *keys);
     work->sources = hl_plan_allocate(count, sizeof *work->sources);
     work->allocations = hl_plan_allocate(count, sizeof *work->allocations);

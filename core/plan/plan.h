@@ -1,13 +1,15 @@
-/* core/plan owns the raw plan: which bytes go from arena allocations to which places of registered tensors, as data
- * without a pointer in it. The Manager compiles and encodes; the engine copies a part out of shared memory, decodes and
- * validates it against its own tables, and hands it to core/transfer. It calls core/base and core/layout.
+/* core/plan owns the raw plan: which bytes go from arena allocations to which places of registered tensors,
+ * as data without a pointer in it. The Manager compiles and encodes; the engine copies a part out of shared
+ * memory, decodes and validates it against its own tables, and hands it to core/transfer. It calls core/base
+ * and core/layout.
  *
- * The way of a plan: compile (sort pages, walk components, merge neighbours, find row runs, refuse overlaps) → parts of
- * at most HL_PLAN_PART_BYTES, each self-contained → decode (structure and checksum) → validate (every range against the
- * reader's own arenas, tensors and layers). A part from a peer is hostile: it may have been built to pass the checksum.
+ * The way of a plan: compile (sort pages, walk components, merge neighbours, find row runs, refuse overlaps)
+ * → parts of at most HL_PLAN_PART_BYTES, each self-contained → decode (structure and checksum) → validate
+ * (every range against the reader's own arenas, tensors and layers). A part from a peer is hostile: it may
+ * have been built to pass the checksum.
  *
- * Wire format, version 2, little-endian, no padding that is not a named zero field. A part is one header, then arrays in
- * this order: allocations, sections, ranges, runs, run rows. */
+ * Wire format, version 2, little-endian, no padding that is not a named zero field. A part is one header,
+ * then arrays in this order: allocations, sections, ranges, runs, run rows. */
 #ifndef CORE_PLAN_PLAN_H
 #define CORE_PLAN_PLAN_H
 
@@ -24,28 +26,28 @@
 
 /* What a part belongs to; a reader compares it with the operation it claimed. */
 struct hl_plan_identity {
-    uint64_t epoch;           /* the Manager session's */
-    unsigned char token[16];  /* the client's */
-    uint32_t record;          /* index of the grant record */
+    uint64_t epoch;          /* the Manager session's */
+    unsigned char token[16]; /* the client's */
+    uint32_t record;         /* index of the grant record */
     uint32_t generation;
 };
 
 struct hl_plan_header {
     uint32_t magic;
     uint32_t version;
-    uint64_t checksum;        /* XXH3-64 of the part with this field zero */
+    uint64_t checksum; /* XXH3-64 of the part with this field zero */
     struct hl_plan_identity identity;
-    uint32_t part_bytes;      /* header and arrays */
-    uint32_t part_index;      /* 0 … part_count - 1 */
+    uint32_t part_bytes; /* header and arrays */
+    uint32_t part_index; /* 0 … part_count - 1 */
     uint32_t part_count;
-    uint32_t layers;          /* registered layers of the binding */
+    uint32_t layers; /* registered layers of the binding */
     uint32_t allocation_count;
     uint32_t section_count;
     uint32_t range_count;
     uint32_t run_count;
     uint32_t row_count;
     uint32_t zero;
-    uint64_t payload_bytes;   /* that this part copies */
+    uint64_t payload_bytes; /* that this part copies */
 };
 _Static_assert(sizeof(struct hl_plan_header) == 96, "wire layout");
 
@@ -58,7 +60,9 @@ struct hl_plan_allocation {
 };
 _Static_assert(sizeof(struct hl_plan_allocation) == 32, "wire layout");
 
-enum { HL_PLAN_LAYER_LAST = 1 }; /* section flag: after it the layer is complete, over all parts; its event follows */
+enum {
+    HL_PLAN_LAYER_LAST = 1
+}; /* section flag: after it the layer is complete, over all parts; its event follows */
 
 /* Ranges and runs of one layer into one tensor. A layer without bytes has one section with both counts 0. */
 struct hl_plan_section {
@@ -77,13 +81,13 @@ _Static_assert(sizeof(struct hl_plan_section) == 32, "wire layout");
 struct hl_plan_range {
     uint32_t allocation; /* index into the part's allocations */
     uint32_t bytes;
-    uint64_t src;        /* absolute arena offset */
-    uint64_t dst;        /* offset in the section's tensor */
+    uint64_t src; /* absolute arena offset */
+    uint64_t dst; /* offset in the section's tensor */
 };
 _Static_assert(sizeof(struct hl_plan_range) == 24, "wire layout");
 
-/* Rows of equal width at constant pitches. All rows lie in one arena and one registration chunk; each row keeps its own
- * allocation, in rows[first_row + i], and must lie inside it. */
+/* Rows of equal width at constant pitches. All rows lie in one arena and one registration chunk; each row
+ * keeps its own allocation, in rows[first_row + i], and must lie inside it. */
 struct hl_plan_run {
     uint64_t src; /* absolute arena offset of row 0 */
     uint64_t dst; /* of row 0 in the section's tensor */
@@ -104,9 +108,9 @@ struct hl_plan_block {
     uint64_t allocation_id;
     uint64_t allocation_offset; /* in the arena */
     uint64_t allocation_bytes;
-    uint64_t block_offset;      /* absolute arena offset of the block's first byte, inside the allocation */
-    uint32_t group;             /* storage group, which fixes the block's size */
-    uint32_t page;              /* destination page */
+    uint64_t block_offset; /* absolute arena offset of the block's first byte, inside the allocation */
+    uint32_t group;        /* storage group, which fixes the block's size */
+    uint32_t page;         /* destination page */
 };
 
 struct hl_plan_request {
@@ -114,15 +118,16 @@ struct hl_plan_request {
     struct hl_plan_identity identity;
     const struct hl_plan_block *blocks; /* any order */
     size_t block_count;
-    uint64_t chunk_bytes;    /* registration chunks of every arena: no run crosses a multiple; 0: HL_ARENA_CHUNK_BYTES */
+    uint64_t chunk_bytes;    /* registration chunks of every arena: no run crosses a multiple; 0:
+                                HL_ARENA_CHUNK_BYTES */
     uint64_t part_bytes;     /* 0: HL_PLAN_PART_BYTES; smaller in tests */
     uint64_t metadata_bytes; /* bound on all parts; 0: HL_PLAN_OPERATION_BYTES */
 };
 
 struct hl_plan_stats {
     uint64_t payload_bytes;
-    uint64_t pieces;   /* rows of pages before merging */
-    uint64_t ranges;   /* single ranges after merging */
+    uint64_t pieces; /* rows of pages before merging */
+    uint64_t ranges; /* single ranges after merging */
     uint64_t runs;
     uint64_t run_rows; /* rows in runs */
     uint64_t metadata_bytes;
@@ -130,9 +135,10 @@ struct hl_plan_stats {
 
 typedef struct hl_plan hl_plan;
 
-/* Compiles; nothing is written on failure. HL_E_RANGE (page or block out of bounds), HL_E_OVERLAP (two blocks write the
- * same page, or components overlap), HL_E_LIMIT (metadata, blocks), HL_E_INVALID: the text names block index and field.
- * Cost is linear in pieces apart from the sort of the pages. A plan of 0 blocks has one part that completes every layer. */
+/* Compiles; nothing is written on failure. HL_E_RANGE (page or block out of bounds), HL_E_OVERLAP (two blocks
+ * write the same page, or components overlap), HL_E_LIMIT (metadata, blocks), HL_E_INVALID: the text names
+ * block index and field. Cost is linear in pieces apart from the sort of the pages. A plan of 0 blocks has
+ * one part that completes every layer. */
 hl_status hl_plan_compile(const struct hl_plan_request *request, hl_plan **plan, hl_error *err);
 size_t hl_plan_part_count(const hl_plan *plan);
 /* The encoded part; owned by the plan. */
@@ -152,8 +158,9 @@ struct hl_plan_part {
     const uint32_t *rows; /* allocation index of each run row */
 };
 
-/* Checks structure, bounds of every index, and the checksum. `bytes` is a private, 8-byte aligned copy that no peer can
- * write. HL_E_VERSION for another version (both in the text), HL_E_CHECKSUM, else HL_E_CORRUPT naming the field. */
+/* Checks structure, bounds of every index, and the checksum. `bytes` is a private, 8-byte aligned copy that
+ * no peer can write. HL_E_VERSION for another version (both in the text), HL_E_CHECKSUM, else HL_E_CORRUPT
+ * naming the field. */
 hl_status hl_plan_decode(const void *bytes, size_t size, struct hl_plan_part *part, hl_error *err);
 
 struct hl_plan_arena {
@@ -171,13 +178,15 @@ struct hl_plan_tables {
     uint32_t layers;
 };
 
-/* Checks a decoded part against the tables: every range inside its allocation, every allocation inside its arena and
- * chunk, every run inside one chunk, every destination inside its tensor, no two destinations of the part overlapping,
- * the layer count equal. HL_E_RANGE, HL_E_OVERLAP, HL_E_NOT_FOUND (arena, tensor or layer), HL_E_INVALID (layer count),
- * naming the element; HL_E_NOMEM. */
-hl_status hl_plan_validate(const struct hl_plan_part *part, const struct hl_plan_tables *tables, hl_error *err);
+/* Checks a decoded part against the tables: every range inside its allocation, every allocation inside its
+ * arena and chunk, every run inside one chunk, every destination inside its tensor, no two destinations of
+ * the part overlapping, the layer count equal. HL_E_RANGE, HL_E_OVERLAP, HL_E_NOT_FOUND (arena, tensor or
+ * layer), HL_E_INVALID (layer count), naming the element; HL_E_NOMEM. */
+hl_status hl_plan_validate(const struct hl_plan_part *part, const struct hl_plan_tables *tables,
+                           hl_error *err);
 
-/* For tests and tools: sets part_bytes' checksum after the bytes have been edited. `bytes` has at least a header. */
+/* For tests and tools: sets part_bytes' checksum after the bytes have been edited. `bytes` has at least a
+ * header. */
 void hl_plan_seal(void *bytes, size_t size);
 
 #endif

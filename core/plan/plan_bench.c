@@ -1,8 +1,10 @@
-/* What a piece costs: compile with encoding, decode with validation, over the number of pieces, for blocks that lie
- * anywhere (no two pieces merge or form a run) and for blocks one after another (every layer is one run).
+/* What a piece costs: compile with encoding, decode with validation, over the number of pieces, for blocks
+ * that lie anywhere (no two pieces merge or form a run) and for blocks one after another (every layer is one
+ * run).
  *
  *     plan_bench [--json FILE]             the curve: best of several rounds, as a table
- *     plan_bench --once PIECES [pitch]     one compile and one decode, for instruction counts under valgrind */
+ *     plan_bench --once PIECES [pitch]     one compile and one decode, for instruction counts under valgrind
+ */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +22,8 @@ struct point {
     double decode_ns;
 };
 
-/* Split K and V: 2 pieces a layer and block. From a million on, more layers and fewer blocks keep the tables of
- * allocations, and so the metadata, within its bound. */
+/* Split K and V: 2 pieces a layer and block. From a million on, more layers and fewer blocks keep the tables
+ * of allocations, and so the metadata, within its bound. */
 static struct hl_fixture_shape shape_of(uint64_t pieces, uint32_t *blocks)
 {
     uint32_t layers = pieces >= 1u << 20 ? 512 : 32;
@@ -161,7 +163,8 @@ static int curve(const char *json)
         for (uint64_t pieces = 1u << 10; pieces <= 1u << 20; pieces *= 4) {
             struct point p = points[count++] = measure(pieces, scattered);
             printf("%-10s %8llu %6llu %10llu %18.2f %18.2f\n", p.pattern, (unsigned long long)p.pieces,
-                   (unsigned long long)p.parts, (unsigned long long)p.metadata_bytes, p.compile_ns, p.decode_ns);
+                   (unsigned long long)p.parts, (unsigned long long)p.metadata_bytes, p.compile_ns,
+                   p.decode_ns);
         }
     return json ? write_json(json, points, count) : 0;
 }

@@ -51,7 +51,8 @@ static uint32_t tensor_of(const struct hl_fixture_shape *shape, uint32_t layer, 
 static void place_on_device(struct placer *placer, struct hl_layout_component *c, uint32_t side)
 {
     const struct hl_fixture_shape *shape = placer->shape;
-    uint64_t page = (uint64_t)shape->page_tokens * c->row_bytes, k_page = (uint64_t)shape->page_tokens * shape->k_bytes;
+    uint64_t page = (uint64_t)shape->page_tokens * c->row_bytes,
+             k_page = (uint64_t)shape->page_tokens * shape->k_bytes;
     c->row_stride = c->row_bytes;
     c->page_stride = page;
     switch (shape->kind) {
@@ -103,7 +104,8 @@ static void finish_layout(struct placer *placer)
         struct hl_layout_component *c = &layout->components[i];
         if (shape->kind == HL_FIXTURE_PAGE_FIRST)
             c->page_stride = placer->page_first_at[c->group];
-        uint64_t end = c->offset + (shape->pages - 1) * c->page_stride + (c->rows - 1) * c->row_stride + c->row_bytes;
+        uint64_t end =
+            c->offset + (shape->pages - 1) * c->page_stride + (c->rows - 1) * c->row_stride + c->row_bytes;
         struct hl_layout_tensor *tensor = &layout->tensors[c->tensor];
         if (tensor->bytes < end)
             tensor->bytes = end;
@@ -129,7 +131,9 @@ void hl_fixture_layout(const struct hl_fixture_shape *shape, hl_layout *layout)
             *c = (struct hl_layout_component){.layer = layer,
                                               .group = layer % shape->groups,
                                               .tensor = tensor_of(shape, layer, side),
-                                              .role = sides == 1 ? HL_ROLE_LATENT : side ? HL_ROLE_V : HL_ROLE_K,
+                                              .role = sides == 1 ? HL_ROLE_LATENT
+                                                      : side     ? HL_ROLE_V
+                                                                 : HL_ROLE_K,
                                               .row_bytes = token_bytes(shape, side),
                                               .rows = shape->page_tokens};
             place_on_device(&placer, c, side);
@@ -145,14 +149,17 @@ void hl_fixture_free_layout(hl_layout *layout)
 }
 
 /* Places allocations one after another in the arenas, never across a chunk. */
-static void place_blocks(struct hl_fixture_world *world, const struct hl_fixture_placement *p, hl_random *random)
+static void place_blocks(struct hl_fixture_world *world, const struct hl_fixture_placement *p,
+                         hl_random *random)
 {
     uint64_t ends[HL_ARENA_IMPORTS] = {0}, allocation_id = 0;
     for (size_t i = 0; i < world->block_count;) {
         uint32_t arena = p->scattered ? (uint32_t)hl_random_below(random, p->arenas) : 0;
-        size_t n = p->scattered ? 1 + hl_random_below(random, p->blocks_per_allocation) : p->blocks_per_allocation;
+        size_t n =
+            p->scattered ? 1 + hl_random_below(random, p->blocks_per_allocation) : p->blocks_per_allocation;
         uint64_t bytes = 0, size = world->layout->groups[world->blocks[i].group].block_bytes;
-        for (size_t k = 0; k < n && i + k < world->block_count && world->blocks[i + k].group == world->blocks[i].group; k++)
+        for (size_t k = 0;
+             k < n && i + k < world->block_count && world->blocks[i + k].group == world->blocks[i].group; k++)
             bytes += size;
         uint64_t at = ends[arena];
         if (p->scattered)
@@ -172,12 +179,13 @@ static void place_blocks(struct hl_fixture_world *world, const struct hl_fixture
         ends[arena] = at + bytes;
     }
     for (uint32_t a = 0; a < p->arenas; a++)
-        world->arenas[a] = (struct hl_plan_arena){.arena_id = 100 + a, .bytes = ends[a], .chunk_bytes = p->chunk_bytes};
+        world->arenas[a] =
+            (struct hl_plan_arena){.arena_id = 100 + a, .bytes = ends[a], .chunk_bytes = p->chunk_bytes};
 }
 
 /* Shuffles the pages among the blocks of each group, so that places and pages do not go together. */
-static void choose_pages(struct hl_fixture_world *world, const uint32_t *counts, bool scattered, bool disjoint,
-                         hl_random *random)
+static void choose_pages(struct hl_fixture_world *world, const uint32_t *counts, bool scattered,
+                         bool disjoint, hl_random *random)
 {
     size_t at = 0;
     uint32_t pages = world->layout->groups[0].pages, taken = 0;
@@ -200,8 +208,9 @@ static unsigned char **allocate_memory(size_t count)
     return must(calloc(count ? count : 1, sizeof(unsigned char *)));
 }
 
-void hl_fixture_world(const hl_layout *layout, const uint32_t *counts, const struct hl_fixture_placement *placement,
-                      bool memory, bool disjoint_pages, hl_random *random, struct hl_fixture_world *world)
+void hl_fixture_world(const hl_layout *layout, const uint32_t *counts,
+                      const struct hl_fixture_placement *placement, bool memory, bool disjoint_pages,
+                      hl_random *random, struct hl_fixture_world *world)
 {
     *world = (struct hl_fixture_world){.layout = layout};
     for (uint32_t g = 0; g < layout->group_count; g++)
@@ -254,13 +263,15 @@ static const unsigned char *arena_of(const struct hl_fixture_world *world, uint6
     return NULL;
 }
 
-void hl_fixture_apply_section(const struct hl_plan_part *part, uint32_t section, struct hl_fixture_world *world)
+void hl_fixture_apply_section(const struct hl_plan_part *part, uint32_t section,
+                              struct hl_fixture_world *world)
 {
     const struct hl_plan_section *s = &part->sections[section];
     unsigned char *tensor = world->tensor_memory[s->tensor];
     for (uint32_t i = s->first_range; i < s->first_range + s->range_count; i++) {
         const struct hl_plan_range *r = &part->ranges[i];
-        memcpy(tensor + r->dst, arena_of(world, part->allocations[r->allocation].arena_id) + r->src, r->bytes);
+        memcpy(tensor + r->dst, arena_of(world, part->allocations[r->allocation].arena_id) + r->src,
+               r->bytes);
     }
     for (uint32_t i = s->first_run; i < s->first_run + s->run_count; i++) {
         const struct hl_plan_run *r = &part->runs[i];
@@ -280,7 +291,8 @@ void hl_fixture_copy_naively(const struct hl_fixture_world *world, unsigned char
             const struct hl_layout_component *c = &world->layout->components[k];
             for (uint32_t row = 0; c->group == b->group && row < c->rows; row++)
                 memcpy(tensors[c->tensor] + c->offset + b->page * c->page_stride + row * c->row_stride,
-                       arena_of(world, b->arena_id) + b->block_offset + c->block_offset + row * c->block_row_stride,
+                       arena_of(world, b->arena_id) + b->block_offset + c->block_offset +
+                           row * c->block_row_stride,
                        c->row_bytes);
         }
     }

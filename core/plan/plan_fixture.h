@@ -1,5 +1,5 @@
-/* Layouts, blocks and memory for the tests and the benchmark of core/plan, made by hand from a description, and two
- * ways to move the bytes: by a plan, and straight from layout and blocks. */
+/* Layouts, blocks and memory for the tests and the benchmark of core/plan, made by hand from a description,
+ * and two ways to move the bytes: by a plan, and straight from layout and blocks. */
 #ifndef CORE_PLAN_PLAN_FIXTURE_H
 #define CORE_PLAN_PLAN_FIXTURE_H
 
@@ -9,24 +9,24 @@
 #include "core/plan/plan.h"
 
 enum hl_fixture_kind {
-    HL_FIXTURE_CONTIGUOUS, /* all K pages, then all V pages of a layer's tensor */
-    HL_FIXTURE_SPLIT,      /* a tensor for K, one for V */
-    HL_FIXTURE_FUSED,      /* K then V inside a page */
-    HL_FIXTURE_TOKEN_FUSED,/* K then V inside a token */
-    HL_FIXTURE_MLA,        /* one component a layer */
-    HL_FIXTURE_PAGE_FIRST, /* all layers of a group inside a page */
-    HL_FIXTURE_SHARED,     /* the n-th layers of all groups share a tensor, each page with one group */
-    HL_FIXTURE_ROW_FIRST,  /* row r of all pages, then row r + 1 of all pages: pages interleave */
+    HL_FIXTURE_CONTIGUOUS,  /* all K pages, then all V pages of a layer's tensor */
+    HL_FIXTURE_SPLIT,       /* a tensor for K, one for V */
+    HL_FIXTURE_FUSED,       /* K then V inside a page */
+    HL_FIXTURE_TOKEN_FUSED, /* K then V inside a token */
+    HL_FIXTURE_MLA,         /* one component a layer */
+    HL_FIXTURE_PAGE_FIRST,  /* all layers of a group inside a page */
+    HL_FIXTURE_SHARED,      /* the n-th layers of all groups share a tensor, each page with one group */
+    HL_FIXTURE_ROW_FIRST,   /* row r of all pages, then row r + 1 of all pages: pages interleave */
     HL_FIXTURE_KINDS
 };
 
 struct hl_fixture_shape {
     enum hl_fixture_kind kind;
     uint32_t layers;
-    uint32_t groups;      /* layer l belongs to group l % groups */
+    uint32_t groups; /* layer l belongs to group l % groups */
     uint32_t pages;
     uint32_t page_tokens;
-    uint32_t k_bytes;     /* a token */
+    uint32_t k_bytes; /* a token */
     uint32_t v_bytes;
     bool token_major;     /* stored order */
     uint32_t slots;       /* ranks whose heads a stored token holds */
@@ -60,14 +60,16 @@ struct hl_fixture_world {
 };
 
 /* `counts` blocks of each group. */
-void hl_fixture_world(const hl_layout *layout, const uint32_t *counts, const struct hl_fixture_placement *placement,
-                      bool memory, bool disjoint_pages, hl_random *random, struct hl_fixture_world *world);
+void hl_fixture_world(const hl_layout *layout, const uint32_t *counts,
+                      const struct hl_fixture_placement *placement, bool memory, bool disjoint_pages,
+                      hl_random *random, struct hl_fixture_world *world);
 void hl_fixture_free_world(struct hl_fixture_world *world);
 
 #define HL_FIXTURE_POISON 0xa5
 
 /* Copies what one decoded section says. */
-void hl_fixture_apply_section(const struct hl_plan_part *part, uint32_t section, struct hl_fixture_world *world);
+void hl_fixture_apply_section(const struct hl_plan_part *part, uint32_t section,
+                              struct hl_fixture_world *world);
 
 /* Copies straight from layout and blocks into `tensors`, poisoned by the caller. */
 void hl_fixture_copy_naively(const struct hl_fixture_world *world, unsigned char **tensors);

@@ -1,5 +1,5 @@
-/* Random layouts, placements and part sizes: a plan moves exactly the bytes that layout and blocks say. Each seed is a
- * case of its own; a failure prints the seed. */
+/* Random layouts, placements and part sizes: a plan moves exactly the bytes that layout and blocks say. Each
+ * seed is a case of its own; a failure prints the seed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,8 @@ static void read_part(const hl_plan *plan, size_t index, uint64_t part_bytes, st
     reading->ok &= size <= part_bytes && part.header->part_index == index &&
                    part.header->part_count == hl_plan_part_count(plan) && part.header->identity.epoch == 11;
     for (uint32_t i = 0; i < part.header->section_count; i++) {
-        reading->ok &= part.sections[i].layer == reading->layer; /* nothing of a layer follows its last section */
+        reading->ok &=
+            part.sections[i].layer == reading->layer; /* nothing of a layer follows its last section */
         hl_fixture_apply_section(&part, i, world);
         reading->layer += part.sections[i].flags & HL_PLAN_LAYER_LAST;
     }
@@ -128,8 +129,8 @@ static bool check_plan(const struct hl_plan_request *request, struct hl_fixture_
     for (size_t i = 0; i < hl_plan_part_count(plan); i++)
         read_part(plan, i, request->part_bytes, world, &reading);
     bool ok = reading.ok && reading.layer == request->layout->layers && reading.payload == payload &&
-              stats.payload_bytes == payload && stats.pieces == pieces && stats.ranges + stats.run_rows <= pieces &&
-              moves_the_same_bytes(world);
+              stats.payload_bytes == payload && stats.pieces == pieces &&
+              stats.ranges + stats.run_rows <= pieces && moves_the_same_bytes(world);
     totals.ranges += stats.ranges;
     totals.runs += stats.runs;
     totals.pieces += stats.pieces;
@@ -153,12 +154,14 @@ static bool check_seed(uint64_t seed)
                                       .blocks = world.blocks,
                                       .block_count = world.block_count,
                                       .chunk_bytes = world.arenas[0].chunk_bytes,
-                                      .part_bytes = 320 + hl_random_below(&random, 4) * hl_random_below(&random, 1000)};
+                                      .part_bytes =
+                                          320 + hl_random_below(&random, 4) * hl_random_below(&random, 1000)};
     bool ok = check_plan(&request, &world);
     if (!ok)
-        fprintf(stderr, "seed %llu: kind %d, layers %u, groups %u, pages %u, tokens %u, k %u, v %u, token_major %d\n",
-                (unsigned long long)seed, shape.kind, shape.layers, shape.groups, shape.pages, shape.page_tokens,
-                shape.k_bytes, shape.v_bytes, shape.token_major);
+        fprintf(stderr,
+                "seed %llu: kind %d, layers %u, groups %u, pages %u, tokens %u, k %u, v %u, token_major %d\n",
+                (unsigned long long)seed, shape.kind, shape.layers, shape.groups, shape.pages,
+                shape.page_tokens, shape.k_bytes, shape.v_bytes, shape.token_major);
     hl_fixture_free_world(&world);
     hl_fixture_free_layout(&layout);
     return ok;
