@@ -72,6 +72,11 @@ refuse 3 "E_INVALID" --device software "${small[@]}" --layout mla
 HOSTLANE_CUDA_LIBRARY=$out/missing.so refuse 3 "E_NO_DEVICE" --device cuda "${small[@]}"
 sed 's/"num_hidden_layers": *[0-9]*/"num_hidden_layers": "many"/' "$qwen" >"$out/bad.cfg"
 refuse 3 "num_hidden_layers" --device software --model-config "$out/bad.cfg"
+cp "$qwen" "$out/"$'\xff.cfg'
+refuse 3 "not UTF-8" --device software --pages 1 --model-config "$out/"$'\xff.cfg' --json-out "$out/unwritten"
+if [ "$(awk '/^HugePages_Free/ { print $2 }' /proc/meminfo)" = 0 ]; then
+    refuse 3 "vm.nr_hugepages" --device software "${small[@]}" --huge
+fi
 
 for picture in png svg; do
     "$python" "$timeline" "$out/runs.trace" "$out/timeline.$picture" || fail "timeline.py cannot draw a $picture"

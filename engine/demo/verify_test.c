@@ -1,58 +1,26 @@
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/device/software.h"
-#include "core/testing/cunit.h"
-#include "engine/demo/demo.h"
+#include "engine/demo/demo_testing.h"
 
 /* The demo's own detectors must find what they are for: each case changes one byte behind the demo's back, on
  * the software device, and sees it named. */
 
-enum { PAGES = 4, LAYERS = 3 };
+enum { PAGES = HL_DEMO_TESTING_PAGES, LAYERS = HL_DEMO_TESTING_LAYERS };
 
-/* A small cache on a software device, filled and published. */
+/* Filled and published. */
 static hl_demo *open_demo(enum hl_layout_kind layout, enum hl_block_order order, enum hl_demo_pitch pitch,
                           uint64_t seed)
 {
-    hl_demo *demo = calloc(1, sizeof *demo);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(demo);
-    demo->options = (struct hl_demo_options){.layout = layout,
-                                             .layout_given = true,
-                                             .order = order,
-                                             .pitch = pitch,
-                                             .pages = PAGES,
-                                             .page_tokens = 4,
-                                             .tp_size = 1,
-                                             .part_bytes = 4096,
-                                             .runs = 1,
-                                             .seed = seed};
-    demo->geometry = (struct hl_model_geometry){.name = "small",
-                                                .layers = LAYERS,
-                                                .kv_heads = 2,
-                                                .head_dim = 8,
-                                                .value_head_dim = 8,
-                                                .element_bytes = 2};
+    hl_demo *demo = hl_demo_testing_open(layout, seed);
+    demo->options.order = order;
+    demo->options.pitch = pitch;
     hl_error err;
-    HL_REQUIRE_OK(hl_device_open_software(&demo->dev, &err), err);
-    HL_REQUIRE_OK(hl_device_enter(demo->dev, &err), err);
     HL_REQUIRE_OK(hl_demo_plan_pages(demo, &err), err);
     HL_REQUIRE_OK(hl_demo_allocate_memory(demo, &err), err);
     HL_REQUIRE_OK(hl_demo_fill(demo, HL_DEMO_SOURCES, &err), err);
     HL_REQUIRE_OK(hl_demo_publish(demo, &err), err);
     return demo;
-}
-
-static void close_demo(hl_demo *demo)
-{
-    hl_device *dev = demo->dev;
-    hl_demo_close(demo);
-    struct hl_software_counts counts;
-    hl_software_counts(dev, &counts);
-    CU_ASSERT_EQUAL(counts.allocations + counts.registrations + counts.streams + counts.events, 0);
-    hl_device_leave(dev);
-    hl_device_close(dev);
-    free(demo);
 }
 
 /* Every destination as a correct restore leaves it, without a restore. */
@@ -83,7 +51,7 @@ static void every_layout_publishes_what_was_filled(void)
             hl_error err;
             HL_EXPECT_OK(hl_demo_verify_published(demo, &mismatch, &err), err);
             CU_ASSERT_PTR_NULL(mismatch.what);
-            close_demo(demo);
+            hl_demo_testing_close(demo);
         }
 }
 
@@ -104,7 +72,7 @@ static void a_wrong_published_byte_is_named(void)
     CU_ASSERT_EQUAL(mismatch.page, block->source);
     CU_ASSERT_EQUAL(mismatch.offset, component->block_offset + 5);
     CU_ASSERT_EQUAL(mismatch.expected ^ mismatch.got, 1);
-    close_demo(demo);
+    hl_demo_testing_close(demo);
 }
 
 static void a_wrong_restored_byte_is_named_in_every_layout(void)
@@ -128,7 +96,7 @@ static void a_wrong_restored_byte_is_named_in_every_layout(void)
         CU_ASSERT_EQUAL(mismatch.page, page);
         CU_ASSERT_EQUAL(mismatch.offset, (last->rows - 1) * last->row_bytes + 7);
         CU_ASSERT_EQUAL(mismatch.expected ^ mismatch.got, 0x10);
-        close_demo(demo);
+        hl_demo_testing_close(demo);
     }
 }
 
@@ -147,7 +115,7 @@ static void a_written_page_that_is_no_destination_is_named(void)
     CU_ASSERT_EQUAL(mismatch.layer, 0);
     CU_ASSERT_EQUAL(mismatch.page, page);
     CU_ASSERT_EQUAL(mismatch.expected, HL_DEMO_POISON);
-    close_demo(demo);
+    hl_demo_testing_close(demo);
 }
 
 static void a_wrong_consumer_sum_is_named(void)
@@ -165,13 +133,14 @@ static void a_wrong_consumer_sum_is_named(void)
     CU_ASSERT_EQUAL(mismatch.layer, 2);
     CU_ASSERT_EQUAL(mismatch.role, HL_ROLE_K);
     CU_ASSERT_EQUAL(mismatch.page, demo->blocks[2].page);
-    close_demo(demo);
+    hl_demo_testing_close(demo);
 }
 
 static void event_times_out_of_order_are_named(void)
 {
     hl_layout layout = {.layers = 3};
-    hl_demo demo = {.layout = &layout};
+    hl_device dev = {.info = {.kind = HL_DEVICE_SOFTWARE}};
+    hl_demo demo = {.dev = &dev, .layout = &layout};
     int64_t ready[] = {10, 20, 30}, start[] = {10, 21, 30};
     struct hl_demo_run run = {.total_ns = 30, .ready = ready, .consumer_start = start};
     struct hl_demo_mismatch mismatch;
@@ -179,6 +148,10 @@ static void event_times_out_of_order_are_named(void)
     CU_ASSERT_PTR_NULL(mismatch.what);
     CU_ASSERT_TRUE(hl_demo_overlapped(&run, 3));
     start[1] = 19;
+    dev.info.kind = HL_DEVICE_CUDA; /* whose time stamps are coarser than that */
+    hl_demo_verify_order(&demo, &run, &mismatch);
+    CU_ASSERT_PTR_NULL(mismatch.what);
+    dev.info.kind = HL_DEVICE_SOFTWARE;
     hl_demo_verify_order(&demo, &run, &mismatch);
     CU_ASSERT_PTR_NOT_NULL_FATAL(mismatch.what);
     CU_ASSERT_EQUAL(mismatch.layer, 1);
@@ -203,7 +176,7 @@ static void no_page_is_a_source_and_a_destination(void)
         }
         for (uint32_t p = 0; p < 2 * PAGES; p++)
             CU_ASSERT_EQUAL(used[p], 1);
-        close_demo(demo);
+        hl_demo_testing_close(demo);
     }
 }
 
@@ -215,7 +188,7 @@ static void constant_pitch_means_consecutive_blocks_and_pages(void)
         CU_ASSERT_EQUAL(demo->blocks[b].allocation.offset,
                         demo->blocks[b - 1].allocation.offset + demo->blocks[b - 1].allocation.bytes);
     }
-    close_demo(demo);
+    hl_demo_testing_close(demo);
 }
 
 static void the_state_digest_depends_on_the_bytes(void)
@@ -229,7 +202,7 @@ static void the_state_digest_depends_on_the_bytes(void)
         hl_error err;
         HL_EXPECT_OK(hl_demo_verify_restored(demo, &mismatch, &err), err);
         memcpy(digest[i], demo->state_digest, sizeof digest[i]);
-        close_demo(demo);
+        hl_demo_testing_close(demo);
     }
     CU_ASSERT_STRING_EQUAL(digest[0], digest[1]);
     CU_ASSERT_STRING_NOT_EQUAL(digest[0], digest[2]);
