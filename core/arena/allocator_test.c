@@ -245,6 +245,7 @@ static void verify_finds_damage(void)
     expect_sound(allocator)
     DAMAGED(rest->offset += UNIT, rest->offset -= UNIT);
     DAMAGED(rest->bytes += UNIT, rest->bytes -= UNIT);
+    DAMAGED(rest->bytes += 1, rest->bytes -= 1);
     DAMAGED(allocator->used_bytes++, allocator->used_bytes--);
     DAMAGED(allocator->live++, allocator->live--);
     DAMAGED(allocator->free_ranges++, allocator->free_ranges--);
@@ -257,7 +258,11 @@ static void verify_finds_damage(void)
     DAMAGED(allocator->chunk_bytes = 2 * HL_MIB,
             allocator->chunk_bytes = HL_MIB); /* free neighbours, unmerged */
     DAMAGED(allocator->chunk_bytes = HL_MIB / 2, allocator->chunk_bytes = HL_MIB);
-    struct hl_range *root = allocator->tree;
+    struct hl_range *root = allocator->tree, *low = root->free.left, *high = root->free.right;
+    DAMAGED((root->free.left = high, root->free.right = low),
+            (root->free.left = low, root->free.right = high));
+    struct hl_range *leaf = hl_free_tree_largest(root);
+    DAMAGED(leaf->free.right = used, leaf->free.right = NULL);
     DAMAGED(allocator->tree = NULL, allocator->tree = root);
 #undef DAMAGED
     hl_allocator_destroy(allocator);

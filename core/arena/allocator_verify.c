@@ -13,12 +13,14 @@ static int checked_height(const struct hl_range *range, struct tree_walk *walk)
 {
     if (!range)
         return 0;
+    if (!range->is_free) {
+        walk->broken = "the tree holds an allocated range"; /* its links mean something else */
+        return 0;
+    }
     int left = checked_height(range->free.left, walk);
     if (walk->last && (walk->last->bytes > range->bytes ||
                        (walk->last->bytes == range->bytes && walk->last->offset >= range->offset)))
         walk->broken = "the tree is not in order";
-    if (!range->is_free)
-        walk->broken = "the tree holds an allocated range";
     walk->last = range;
     walk->count++;
     int right = checked_height(range->free.right, walk);

@@ -286,6 +286,82 @@ static void a_file_size_limit_is_an_error_of_creation(void)
     close(fd);
 }
 
+/* Takes the address space until no hole of `least` bytes is left. */
+struct taken_space {
+    void *base[4096];
+    uint64_t bytes[4096];
+    unsigned count;
+};
+
+static void take_address_space(struct taken_space *taken, uint64_t least)
+{
+    for (uint64_t bytes = HL_ARENA_MAX_BYTES; bytes >= least; bytes /= 2)
+        for (; taken->count < 4096; taken->count++) {
+            void *base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            if (base == MAP_FAILED)
+                break;
+            taken->base[taken->count] = base;
+            taken->bytes[taken->count] = bytes;
+        }
+}
+
+static void an_arena_that_cannot_be_mapped_leaves_nothing(void)
+{
+    static struct taken_space taken;
+    struct hl_arena_options options = small_options();
+    hl_arena *arena = NULL;
+    hl_error err = {0};
+    options.bytes = 256 * HL_MIB;
+    int next_fd = dup(0);
+    close(next_fd);
+    take_address_space(&taken, 64 * HL_MIB);
+    hl_status status = hl_arena_create(&options, &arena, &err);
+    while (taken.count-- > 0)
+        munmap(taken.base[taken.count], taken.bytes[taken.count]);
+    CU_ASSERT_EQUAL(status, HL_E_NOMEM);
+    CU_ASSERT_EQUAL(err.sys_errno, ENOMEM);
+    CU_ASSERT_STRING_EQUAL(err.stage, "arena.map");
+    CU_ASSERT_PTR_NULL(arena);
+    int fd = dup(0);
+    CU_ASSERT_EQUAL(fd, next_fd);
+    close(fd);
+}
+
+/* Where the arena of this process is mapped; NULL when there is none. */
+static void *find_mapping(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    void *base = NULL;
+    while (maps && fgets(line, sizeof line, maps))
+        if (strstr(line, "/memfd:hostlane-arena"))
+            base = (void *)(uintptr_t)strtoull(line, NULL, 16);
+    if (maps)
+        fclose(maps);
+    return base;
+}
+
+/* Before the first page is touched, puts pages that do not exist in the arena's place, as if the system had
+ * none left. */
+static void take_pages_away(void *user, const char *stage, uint64_t done, uint64_t total)
+{
+    (void)stage;
+    if (done == 0)
+        mmap(find_mapping(), total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, *(int *)user, 0);
+}
+
+static void an_arena_that_cannot_be_populated_leaves_nothing(void)
+{
+    struct hl_arena_options options = small_options();
+    int empty = memfd_create("empty", MFD_CLOEXEC);
+    CU_ASSERT_FATAL(empty >= 0);
+    options.progress = take_pages_away;
+    options.progress_user = &empty;
+    expect_refused(&options, HL_E_NOMEM, "0 bytes were populated");
+    CU_ASSERT_PTR_NULL(find_mapping());
+    close(empty);
+}
+
 /* --- progress --- */
 
 struct seen_progress {
@@ -364,5 +440,7 @@ HL_TESTS(arena, HL_CASE(a_new_arena_is_zero_writable_and_page_aligned),
          HL_CASE(more_memory_than_there_is_is_refused_before_any_is_taken),
          HL_CASE(huge_pages_are_used_when_free_and_counted_when_not),
          HL_CASE(without_a_free_fd_creation_says_so), HL_CASE(a_file_size_limit_is_an_error_of_creation),
+         HL_CASE(an_arena_that_cannot_be_mapped_leaves_nothing),
+         HL_CASE(an_arena_that_cannot_be_populated_leaves_nothing),
          HL_CASE(progress_grows_to_the_total_on_the_callers_thread),
          HL_CASE(an_arena_allocates_inside_itself_and_its_chunks));

@@ -34,6 +34,15 @@ static FILE *open_below(const char *root, const char *format, va_list args)
     return fopen(path, "re");
 }
 
+__attribute__((format(printf, 2, 3))) static FILE *open_file(const char *root, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    FILE *file = open_below(root, format, args);
+    va_end(args);
+    return file;
+}
+
 /* Where the value of `key` begins in a line "key value" or "Node 0 key value"; NULL when it is another key's
  * line. */
 static const char *value_of(const char *line, const char *key)
@@ -217,8 +226,7 @@ static uint64_t cgroups_room(const char *root)
 {
     char line[PATH_MAX];
     uint64_t least = UINT64_MAX;
-    snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
-    FILE *file = fopen(line, "re");
+    FILE *file = open_file(root, "/proc/self/cgroup");
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = '\0';
         char *path = strstr(line, ":/");

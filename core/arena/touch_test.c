@@ -248,7 +248,19 @@ static void available_memory_is_the_least_of_machine_node_and_cgroups(void)
     CU_ASSERT_EQUAL(hl_host_available_bytes(machine, -1), 500 * HL_KIB);
 }
 
+static void a_root_too_long_for_a_path_says_nothing(void)
+{
+    char longest[4096 + 1];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    CU_ASSERT_EQUAL(hl_host_available_bytes(longest, 0), UINT64_MAX);
+    longest[4080] = '\0';
+    CU_ASSERT_EQUAL(hl_host_available_bytes(longest, 0), UINT64_MAX);
+    CU_ASSERT_EQUAL(hl_host_free_huge_pages(longest, HL_GIB, 0), 0);
+}
+
 HL_TESTS(touch, HL_CASE(each_way_of_touching_populates_everything), HL_CASE(touching_keeps_what_was_written),
          HL_CASE(missing_pages_are_an_error_and_no_signal), HL_CASE(the_fallback_reports_missing_pages_too),
          HL_CASE(nodes_and_their_cpus_come_from_sysfs), HL_CASE(free_huge_pages_leave_out_promised_ones),
-         HL_CASE(available_memory_is_the_least_of_machine_node_and_cgroups));
+         HL_CASE(available_memory_is_the_least_of_machine_node_and_cgroups),
+         HL_CASE(a_root_too_long_for_a_path_says_nothing));
