@@ -1,10 +1,12 @@
-/* What a piece costs: compile with encoding, decode with validation, over the number of pieces, for blocks
- * that lie anywhere (no two pieces merge or form a run) and for blocks one after another (every layer is one
- * run).
+/* What a piece costs: compile with encoding, decode with validation, over the number of pieces, in four
+ * patterns: scattered   split K and V of 32 layers, blocks anywhere: no two pieces merge, none but a chance
+ * run pitch       the same, blocks one after another: every layer is one run blocks      one latent layer:
+ * every piece is a block of its own, with its own allocation page_first  all layers in one tensor, blocks
+ * anywhere: the destinations of layers interleave
  *
- *     plan_bench [--json FILE]             the curve: best of several rounds, as a table
- *     plan_bench --once PIECES [pitch]     one compile and one decode, for instruction counts under valgrind
- */
+ *     plan_bench [--json FILE]               the curve: best of several rounds, as a table
+ *     plan_bench --once PATTERN PIECES       one compile and one decode, for instruction counts under
+ * valgrind */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,19 +24,25 @@ struct point {
     double decode_ns;
 };
 
-/* Split K and V: 2 pieces a layer and block. From a million on, more layers and fewer blocks keep the tables
- * of allocations, and so the metadata, within its bound. */
-static struct hl_fixture_shape shape_of(uint64_t pieces, uint32_t *blocks)
+enum pattern { SCATTERED, PITCH, BLOCKS, PAGE_FIRST, PATTERNS };
+
+static const char *const pattern_names[PATTERNS] = {"scattered", "pitch", "blocks", "page_first"};
+
+/* From a million pieces on, more layers and fewer blocks keep the tables of allocations, and so the metadata,
+ * within its bound; where every piece has a block, a million do not fit. */
+static struct hl_fixture_shape shape_of(enum pattern pattern, uint64_t pieces, uint32_t *blocks)
 {
-    uint32_t layers = pieces >= 1u << 20 ? 512 : 32;
-    *blocks = (uint32_t)(pieces / (2 * layers));
-    return (struct hl_fixture_shape){.kind = HL_FIXTURE_SPLIT,
+    static const enum hl_fixture_kind kinds[PATTERNS] = {HL_FIXTURE_SPLIT, HL_FIXTURE_SPLIT, HL_FIXTURE_MLA,
+                                                         HL_FIXTURE_PAGE_FIRST};
+    uint32_t layers = pattern == BLOCKS ? 1 : pieces >= 1u << 20 ? 512 : 32;
+    *blocks = (uint32_t)(pieces / (pattern == BLOCKS ? 1 : 2 * layers));
+    return (struct hl_fixture_shape){.kind = kinds[pattern],
                                      .layers = layers,
                                      .groups = 1,
                                      .pages = 2 * *blocks,
-                                     .page_tokens = 16,
-                                     .k_bytes = 256,
-                                     .v_bytes = 256,
+                                     .page_tokens = 1,
+                                     .k_bytes = 4096,
+                                     .v_bytes = 4096,
                                      .slots = 1,
                                      .empty_layer = layers};
 }
@@ -45,17 +53,17 @@ struct bench {
     struct hl_plan_request request;
 };
 
-static void set_up(struct bench *bench, uint64_t pieces, bool scattered)
+static void set_up(struct bench *bench, enum pattern pattern, uint64_t pieces)
 {
     hl_random random;
     hl_random_seed(&random, 7);
     uint32_t blocks;
-    struct hl_fixture_shape shape = shape_of(pieces, &blocks);
+    struct hl_fixture_shape shape = shape_of(pattern, pieces, &blocks);
     hl_fixture_layout(&shape, &bench->layout);
     struct hl_fixture_placement placement = {.arenas = 1,
                                              .chunk_bytes = HL_ARENA_CHUNK_BYTES,
                                              .blocks_per_allocation = 1,
-                                             .scattered = scattered,
+                                             .scattered = pattern != PITCH,
                                              .align = HL_ARENA_ALIGN};
     hl_fixture_world(&bench->layout, &blocks, &placement, false, false, &random, &bench->world);
     bench->request = (struct hl_plan_request){
@@ -98,11 +106,11 @@ static double least(double a, double b)
     return a == 0 || b < a ? b : a;
 }
 
-static struct point measure(uint64_t pieces, bool scattered)
+static struct point measure(enum pattern pattern, uint64_t pieces)
 {
     struct bench bench;
-    set_up(&bench, pieces, scattered);
-    struct point point = {.pattern = scattered ? "scattered" : "pitch", .pieces = pieces};
+    set_up(&bench, pattern, pieces);
+    struct point point = {.pattern = pattern_names[pattern], .pieces = pieces};
     unsigned rounds = pieces >= 1u << 20 ? 5 : (unsigned)(4 * (1u << 20) / pieces);
     for (unsigned i = 0; i < rounds; i++) {
         int64_t start = hl_clock_ns();
@@ -116,17 +124,25 @@ static struct point measure(uint64_t pieces, bool scattered)
         hl_plan_get_stats(plan, &stats);
         point.parts = hl_plan_part_count(plan);
         point.metadata_bytes = stats.metadata_bytes;
-        assert(scattered ? stats.run_rows < pieces / 4 : stats.ranges == 0);
+        assert(stats.pieces == pieces);
+        assert(pattern == PITCH ? stats.ranges == 0 : stats.run_rows < pieces / 4);
         hl_plan_free(plan);
     }
     tear_down(&bench);
     return point;
 }
 
-static int once(uint64_t pieces, bool scattered)
+static int once(const char *name, uint64_t pieces)
 {
+    enum pattern pattern = SCATTERED;
+    while (pattern < PATTERNS && strcmp(name, pattern_names[pattern]))
+        pattern++;
+    if (pattern == PATTERNS || pieces < 1024 || pieces > 1u << 20) {
+        fprintf(stderr, "plan_bench: no pattern %s with %llu pieces\n", name, (unsigned long long)pieces);
+        return 2;
+    }
     struct bench bench;
-    set_up(&bench, pieces, scattered);
+    set_up(&bench, pattern, pieces);
     hl_plan *plan = compile(&bench);
     decode(&bench, plan);
     hl_plan_free(plan);
@@ -155,13 +171,13 @@ static int write_json(const char *path, const struct point *points, size_t count
 
 static int curve(const char *json)
 {
-    struct point points[12];
+    struct point points[6 * PATTERNS];
     size_t count = 0;
     printf("%-10s %8s %6s %10s %18s %18s\n", "pattern", "pieces", "parts", "metadata", "compile ns/piece",
            "decode ns/piece");
-    for (int scattered = 1; scattered >= 0; scattered--)
-        for (uint64_t pieces = 1u << 10; pieces <= 1u << 20; pieces *= 4) {
-            struct point p = points[count++] = measure(pieces, scattered);
+    for (enum pattern pattern = 0; pattern < PATTERNS; pattern++)
+        for (uint64_t pieces = 1u << 10; pieces <= 1u << (pattern == BLOCKS ? 18 : 20); pieces *= 4) {
+            struct point p = points[count++] = measure(pattern, pieces);
             printf("%-10s %8llu %6llu %10llu %18.2f %18.2f\n", p.pattern, (unsigned long long)p.pieces,
                    (unsigned long long)p.parts, (unsigned long long)p.metadata_bytes, p.compile_ns,
                    p.decode_ns);
@@ -175,8 +191,8 @@ int main(int argc, char **argv)
         return curve(NULL);
     if (argc == 3 && !strcmp(argv[1], "--json"))
         return curve(argv[2]);
-    if ((argc == 3 || argc == 4) && !strcmp(argv[1], "--once"))
-        return once(strtoull(argv[2], NULL, 0), argc == 3);
-    fprintf(stderr, "usage: plan_bench [--json FILE | --once PIECES [pitch]]\n");
+    if (argc == 4 && !strcmp(argv[1], "--once"))
+        return once(argv[2], strtoull(argv[3], NULL, 0));
+    fprintf(stderr, "usage: plan_bench [--json FILE | --once PATTERN PIECES]\n");
     return 2;
 }
