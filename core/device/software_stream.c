@@ -289,9 +289,8 @@ hl_status hl_software_submit(hl_device *handle, hl_stream stream_handle, struct 
     if (status) {
         count = 0;
     } else if (dev->fail_submit && --dev->fail_submit == 0) {
-        status = HL_FAIL_DEVICE(err, hl_software_status(dev->fail_submit_code), HL_SOFTWARE_STAGE,
-                                dev->fail_submit_code, "submission failed with code %d, as the test asked",
-                                dev->fail_submit_code);
+        status = HL_FAIL_DEVICE(err, HL_E_DEVICE, HL_SOFTWARE_STAGE, dev->fail_submit_code,
+                                "submission failed with code %d, as the test asked", dev->fail_submit_code);
         count = accepted ? count / 2 : 0;
         task->piece_count = count;
     }
