@@ -30,8 +30,7 @@ static void join_rows(struct hl_plan_lane *lane)
     lane->rows = 1;
 }
 
-/* Whether each row of `next` continues the same row of `lane`, on the device and in the block. With several
- * rows, the joined ones must not reach into their successors. */
+/* Whether each row of `next` continues the same row of `lane`, on the device and in the block. */
 static bool continues(const struct hl_plan_lane *lane, const struct hl_plan_lane *next)
 {
     if (lane->layer != next->layer || lane->group != next->group || lane->tensor != next->tensor ||
@@ -41,8 +40,7 @@ static bool continues(const struct hl_plan_lane *lane, const struct hl_plan_lane
         next->block_offset != lane->block_offset + lane->row_bytes)
         return false;
     return lane->rows == 1 ||
-           (lane->row_stride == next->row_stride && lane->block_row_stride == next->block_row_stride &&
-            lane->row_bytes + next->row_bytes <= lane->row_stride);
+           (lane->row_stride == next->row_stride && lane->block_row_stride == next->block_row_stride);
 }
 
 static hl_status add_product(uint64_t *sum, uint64_t a, uint64_t b, uint64_t c, const char *what,
