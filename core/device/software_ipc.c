@@ -118,7 +118,9 @@ static hl_status open_exported(const struct handle *handle, int *out, hl_error *
         return refuse_stale(handle, err);
     int fd = open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
-        return refuse_stale(handle, err);
+        return errno == ENOENT
+                   ? refuse_stale(handle, err)
+                   : HL_FAIL_ERRNO(err, HL_E_SYSTEM, HL_SOFTWARE_STAGE, errno, "cannot open %s", link);
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     if (!read_token(link, token) || memcmp(token, handle->token, TOKEN_BYTES) || fstat(fd, &file) ||
         file.st_ino != handle->inode || (uint64_t)file.st_size < handle->bytes) {

@@ -1,4 +1,6 @@
 /* What the software device does to a process that misuses it, and sharing memory between processes. */
+#include <errno.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,6 +147,32 @@ static void a_changed_handle_is_refused(void)
     bench_close(&t);
 }
 
+static void running_out_of_descriptors_is_a_system_error(void)
+{
+    struct bench t;
+    struct exporter exporter;
+    struct rlimit limit, none;
+    struct hl_software_counts counts;
+    hl_devptr ptr = 7;
+    bench_open(&t, &plain);
+    start_exporter(&exporter);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+    HL_EXPECT_STATUS(t.ops->mem_alloc(t.dev, 4096, &ptr, &t.err), HL_E_SYSTEM, t.err);
+    CU_ASSERT_EQUAL(t.err.sys_errno, EMFILE);
+    HL_EXPECT_STATUS(t.ops->ipc_import(t.dev, &exporter.export, &ptr, &t.err), HL_E_SYSTEM, t.err);
+    CU_ASSERT_EQUAL(t.err.sys_errno, EMFILE);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    CU_ASSERT_EQUAL(ptr, 7);
+    hl_software_counts(t.dev, &counts);
+    CU_ASSERT_EQUAL(counts.allocations, 1);
+    CU_ASSERT_EQUAL(counts.imports, 0);
+    end_exporter(&exporter);
+    bench_close(&t);
+}
+
 static void a_process_cannot_import_its_own_export(void)
 {
     struct bench t;
@@ -166,4 +194,5 @@ HL_TESTS(software_process, HL_CASE(a_stray_host_access_to_device_memory_faults),
          HL_CASE(leaving_a_device_that_is_not_entered_aborts), HL_CASE(controls_used_wrongly_abort),
          HL_CASE(a_handle_is_stale_after_a_free_and_after_an_exit),
          HL_CASE(an_import_counts_as_device_memory_and_is_bounded), HL_CASE(a_changed_handle_is_refused),
+         HL_CASE(running_out_of_descriptors_is_a_system_error),
          HL_CASE(a_process_cannot_import_its_own_export));
