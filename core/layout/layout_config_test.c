@@ -1,8 +1,10 @@
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/random.h"
 #include "core/layout/layout.h"
@@ -372,6 +374,24 @@ static void a_file_that_cannot_be_read_is_named(void)
     CU_ASSERT_EQUAL(hl_layout_load_config("/dev/null", &g, &err), HL_E_CORRUPT);
 }
 
+/* A pipe in packet mode hands out one written piece a read. */
+static void a_file_that_comes_in_pieces_is_read_whole(void)
+{
+    static const char json[] = "{" BASE "}";
+    int ends[2];
+    char path[64];
+    struct hl_model_geometry g;
+    hl_error err;
+    CU_ASSERT_EQUAL_FATAL(pipe2(ends, O_DIRECT | O_CLOEXEC), 0);
+    CU_ASSERT_EQUAL(write(ends[1], json, 20), 20);
+    CU_ASSERT_EQUAL(write(ends[1], json + 20, strlen(json) - 20), (ssize_t)strlen(json) - 20);
+    close(ends[1]);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+    HL_EXPECT_OK(hl_layout_load_config(path, &g, &err), err);
+    CU_ASSERT_EQUAL(g.layers, 4);
+    close(ends[0]);
+}
+
 /* The n-th allocation fails. */
 static size_t allocations_left;
 
@@ -476,6 +496,6 @@ HL_TESTS(layout_config, HL_CASE(qwen3_has_an_explicit_head_dim_and_no_window),
          HL_CASE(sizes_beyond_the_limits_are_refused), HL_CASE(the_element_type_is_read_and_may_be_missing),
          HL_CASE(a_multimodal_file_is_read_through_its_text_config), HL_CASE(a_name_is_short_and_printable),
          HL_CASE(malformed_json_is_corrupt), HL_CASE(deep_nesting_is_bounded),
-         HL_CASE(a_file_that_cannot_be_read_is_named),
+         HL_CASE(a_file_that_cannot_be_read_is_named), HL_CASE(a_file_that_comes_in_pieces_is_read_whole),
          HL_CASE(every_failed_allocation_of_the_parser_is_reported),
          HL_CASE(every_truncation_deletion_and_change_of_a_byte_is_survived));

@@ -201,6 +201,12 @@ static void content_must_agree_with_the_rows(void)
     WITH((l->content = half, l->content.rank_first_head = 1, c[0].block_offset = 32, c[1].block_offset = 16,
           l->groups[0].block_bytes = 96),
          HL_E_INVALID, "component 2: rows, row_bytes and block_offset are no slot");
+    WITH(
+        (l->content = half, l->content.heads = 4, l->groups[0].block_bytes = l->groups[1].block_bytes = 1000),
+        HL_E_INVALID, "component 0: rows"); /* widened, its rows overlap */
+    WITH((l->content = half, l->content.head_major = 1,
+          c[0].role = c[1].role = c[2].role = c[3].role = HL_ROLE_STATE),
+         HL_OK, "");                                            /* state has no heads to widen */
     WITH(l->content = half, HL_E_INVALID, "component 1: rows"); /* widened, its last row leaves the block */
     WITH((l->content = half, l->content.head_major = 1), HL_E_INVALID, "component 0: rows");
     WITH((l->content = half, l->content.rank_heads = 0), HL_E_INVALID, "rank_heads");
