@@ -90,23 +90,6 @@ static hl_status find_allocation(struct hl_plan_work *work, struct directory *di
     }
 }
 
-/* Sorted blocks are read in no order of memory: ask early, for the block first and then for its slot. */
-static void prefetch_ahead(const struct hl_plan_work *work, const struct directory *directory,
-                           const uint64_t *keys, size_t i)
-{
-    enum { SLOT_AHEAD = 8, BLOCK_AHEAD = 16 };
-    const struct hl_plan_block *blocks = work->request->blocks;
-    if (i + BLOCK_AHEAD < work->request->block_count) {
-        const struct hl_plan_block *b = &blocks[keys[i + BLOCK_AHEAD] & ((1u << INDEX_BITS) - 1)];
-        __builtin_prefetch(b);
-        __builtin_prefetch(&b->page);
-    }
-    if (i + SLOT_AHEAD < work->request->block_count) {
-        const struct hl_plan_block *b = &blocks[keys[i + SLOT_AHEAD] & ((1u << INDEX_BITS) - 1)];
-        __builtin_prefetch(&directory->slots[slot_of(directory, b->arena_id, b->allocation_id)]);
-    }
-}
-
 static hl_status fill_sources(struct hl_plan_work *work, const uint64_t *keys, struct directory *directory,
                               hl_error *err)
 {
@@ -114,7 +97,6 @@ static hl_status fill_sources(struct hl_plan_work *work, const uint64_t *keys, s
         uint32_t index = keys[i] & ((1u << INDEX_BITS) - 1);
         const struct hl_plan_block *b = &work->request->blocks[index];
         struct hl_plan_source *source = &work->sources[i];
-        prefetch_ahead(work, directory, keys, i);
         if (i && keys[i] >> INDEX_BITS == keys[i - 1] >> INDEX_BITS)
             return HL_FAIL(err, HL_E_OVERLAP, STAGE, "block %u and block %u write page %u of group %u",
                            source[-1].block, index, b->page, b->group);

@@ -159,14 +159,18 @@ struct hl_plan_part {
 };
 
 /* Checks structure, bounds of every index, and the checksum. `bytes` is a private, 8-byte aligned copy that
- * no peer can write. HL_E_VERSION for another version (both in the text), HL_E_CHECKSUM, else HL_E_CORRUPT
- * naming the field. */
+ * no peer can write (HL_E_INVALID otherwise). HL_E_VERSION for another version (both in the text),
+ * HL_E_CHECKSUM, else HL_E_CORRUPT naming the field.
+ *
+ * A decoded part has: sections that take up ranges and runs in order, each once, and runs that do so with
+ * rows; no end that overflows; layers without a gap, each with its one LAYER_LAST section before the next
+ * begins; in part 0 a section of layer 0 first; in the last part the last layer's LAYER_LAST section last. */
 hl_status hl_plan_decode(const void *bytes, size_t size, struct hl_plan_part *part, hl_error *err);
 
 struct hl_plan_arena {
     uint64_t arena_id;
     uint64_t bytes;
-    uint64_t chunk_bytes;
+    uint64_t chunk_bytes; /* 0: HL_ARENA_CHUNK_BYTES */
 };
 
 /* The reader's own tables. */
