@@ -51,6 +51,7 @@
     X(event_query, cuEventQuery, 2000, true)                                                                 \
     X(event_synchronize, cuEventSynchronize, 2000, true)                                                     \
     X(event_elapsed, cuEventElapsedTime, 2000, true)                                                         \
+    X(event_elapsed_12080, cuEventElapsedTime, 12080, false)                                                 \
     X(copy_h2d, cuMemcpyHtoDAsync, 3020, true)                                                               \
     X(copy_d2h, cuMemcpyDtoHAsync, 3020, true)                                                               \
     X(copy_d2d, cuMemcpyDtoDAsync, 3020, true)                                                               \

@@ -131,13 +131,15 @@ hl_status hl_cuda_event_synchronize(hl_device *dev, hl_event event, hl_error *er
 }
 
 /* The driver answers float milliseconds with a resolution of about 500 ns; above 4 s the float itself is
- * coarser. */
+ * coarser. Since CUDA 12.8 it has a function that does not mix in errors of other pending work. */
 hl_status hl_cuda_event_elapsed(hl_device *dev, hl_event start, hl_event end, int64_t *ns, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
+    PFN_cuEventElapsedTime_v2000 elapsed =
+        cuda->driver->event_elapsed_12080 ? cuda->driver->event_elapsed_12080 : cuda->driver->event_elapsed;
     float ms;
-    hl_status status =
-        HL_CUDA(cuda, err, STAGE, event_elapsed, "cuEventElapsedTime", &ms, event_of(start), event_of(end));
+    hl_status status = hl_cuda_status(cuda->driver, elapsed(&ms, event_of(start), event_of(end)), STAGE,
+                                      "cuEventElapsedTime", err);
     if (!status)
         *ns = (int64_t)((double)ms * 1e6 + (ms < 0 ? -0.5 : 0.5));
     return status;

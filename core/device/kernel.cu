@@ -1,12 +1,12 @@
-/* The kernels of the CUDA device: two ways to gather scattered pieces, and the page checksum. Compiled to a fatbin that
- * cuda_kernels.c loads through the driver; nothing here uses the CUDA runtime. The names and parameters below are what
- * cuda_kernels.c launches; keep both in step.
+/* The kernels of the CUDA device: two ways to gather scattered pieces, and the page checksum. Compiled to a
+ * fatbin that cuda_kernels.c loads through the driver; nothing here uses the CUDA runtime. The names and
+ * parameters below are what cuda_kernels.c launches; keep both in step.
  *
- * How a gather is shared out. Of `count` pieces each of the G blocks takes count / G neighbouring ones, so that it reads
- * its descriptors (often in host memory, 1.5 us away) in whole lines and no other block reads them too. What does not
- * divide evenly, fewer than G pieces at the end of the list, is cut into G slices, one a block: all blocks finish
- * together, whether the list is 900 pieces or one. The next batch of descriptors is read while the present one is
- * copied. */
+ * How a gather is shared out. Of `count` pieces each of the G blocks takes count / G neighbouring ones, so
+ * that it reads its descriptors (often in host memory, 1.5 us away) in whole lines and no other block reads
+ * them too. What does not divide evenly, fewer than G pieces at the end of the list, is cut into G slices,
+ * one a block: all blocks finish together, whether the list is 900 pieces or one. The next batch of
+ * descriptors is read while the present one is copied. */
 #include <cstdint>
 
 #include "core/device/kernel_ptx.cuh"
@@ -38,7 +38,8 @@ class Share
     {
     }
 
-    /* Piece k of this block; past the end, and where a shared piece has nothing for this block, one of 0 bytes. */
+    /* Piece k of this block; past the end, and where a shared piece has nothing for this block, one of 0
+     * bytes. */
     __device__ Piece read(uint64_t k) const
     {
         if (k >= total)
@@ -80,14 +81,16 @@ template <typename Word> __device__ __forceinline__ Word load(const Word *from)
 }
 
 /* Bytes [start, end) of a copy, fewer than one warp has lanes. */
-__device__ __forceinline__ void copy_few(uint64_t dst, uint64_t src, uint64_t start, uint64_t end, uint32_t lane)
+__device__ __forceinline__ void copy_few(uint64_t dst, uint64_t src, uint64_t start, uint64_t end,
+                                         uint32_t lane)
 {
     if (lane < end - start)
-        reinterpret_cast<uint8_t *>(dst + start)[lane] = load(reinterpret_cast<const uint8_t *>(src + start) + lane);
+        reinterpret_cast<uint8_t *>(dst + start)[lane] =
+            load(reinterpret_cast<const uint8_t *>(src + start) + lane);
 }
 
-/* While `words` words are left, one warp copies Flight of them a lane: all the loads first, then the stores. No load
- * has a condition, which would cost predicates and with them the loads' overlap. */
+/* While `words` words are left, one warp copies Flight of them a lane: all the loads first, then the stores.
+ * No load has a condition, which would cost predicates and with them the loads' overlap. */
 template <uint32_t Flight, typename Word>
 __device__ __forceinline__ void copy_rounds(Word *&to, const Word *&from, uint64_t &words)
 {
@@ -106,8 +109,8 @@ __device__ __forceinline__ void copy_rounds(Word *&to, const Word *&from, uint64
     }
 }
 
-/* One warp copies `bytes` bytes whose source and destination have the same offset within a Word: bytes up to the first
- * whole word, words, bytes after the last one. */
+/* One warp copies `bytes` bytes whose source and destination have the same offset within a Word: bytes up to
+ * the first whole word, words, bytes after the last one. */
 template <typename Word> __device__ void copy_words(uint64_t dst, uint64_t src, uint64_t bytes, uint32_t lane)
 {
     const uint64_t before = (0 - dst) % sizeof(Word);
@@ -146,8 +149,9 @@ constexpr uint32_t kLoadThreads = 512;
 
 } // namespace
 
-/* Plain loads and stores; any device, any alignment. 512 threads. The chunks of 4 KiB that a batch of descriptors adds
- * up to are dealt to the warps in turn, so that small pieces keep as many loads in flight as large ones. */
+/* Plain loads and stores; any device, any alignment. 512 threads. The chunks of 4 KiB that a batch of
+ * descriptors adds up to are dealt to the warps in turn, so that small pieces keep as many loads in flight as
+ * large ones. */
 extern "C" __global__ void __launch_bounds__(kLoadThreads, 1)
     hl_gather_loads(const Piece *pieces, uint32_t count)
 {
@@ -195,12 +199,13 @@ struct Slot {
     uint64_t dst;
     uint32_t offset; /* in the ring */
     uint32_t bytes;
-    uint32_t span; /* bytes of the ring that become free with it: alignment and what was skipped at the ring's end */
+    uint32_t span; /* bytes of the ring that become free with it: alignment and what was skipped at the ring's
+                      end */
 };
 
-/* The ring in shared memory, used by one thread. Loads enter in order, each waits on its own barrier, is stored when it
- * is the oldest that has not been, and leaves when its store has read it. Ring space is given by the byte, so that the
- * ring holds 12 loads of 16 KiB or 64 of up to 3 KiB without being told which.
+/* The ring in shared memory, used by one thread. Loads enter in order, each waits on its own barrier, is
+ * stored when it is the oldest that has not been, and leaves when its store has read it. Ring space is given
+ * by the byte, so that the ring holds 12 loads of 16 KiB or 64 of up to 3 KiB without being told which.
  *
  *     freed <= stored <= loaded <= freed + kLoads, each counting loads since the start, modulo 2^32. */
 class Ring
@@ -265,7 +270,8 @@ class Ring
                 bulk_wait_read<0>();
                 free_up_to(stored);
             } else if (store_oldest() > kLoadBytes / 4) {
-                /* Large loads: let one store be read while the next load lands; the rest of the ring is loads. */
+                /* Large loads: let one store be read while the next load lands; the rest of the ring is
+                 * loads. */
                 bulk_wait_read<1>();
                 free_all_but(1);
             } else {
@@ -312,9 +318,9 @@ class Ring
 
 #endif
 
-/* Hopper's bulk copies: lane 0 drives the ring, all lanes read descriptors ahead. 32 threads and kRingBytes of dynamic
- * shared memory. A piece that bulk copies cannot take (not of 16 bytes) is copied by the warp with loads, as is every
- * piece in the code for devices without them, where the host does not launch this. */
+/* Hopper's bulk copies: lane 0 drives the ring, all lanes read descriptors ahead. 32 threads and kRingBytes
+ * of dynamic shared memory. A piece that bulk copies cannot take (not of 16 bytes) is copied by the warp with
+ * loads, as is every piece in the code for devices without them, where the host does not launch this. */
 extern "C" __global__ void __launch_bounds__(kWarp) hl_gather_bulk(const Piece *pieces, uint32_t count)
 {
     const Share share(pieces, count);
@@ -336,10 +342,12 @@ extern "C" __global__ void __launch_bounds__(kWarp) hl_gather_bulk(const Piece *
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         by_loads = (mine.dst | mine.src | mine.bytes) % 16 != 0;
         batch[lane] = by_loads ? Piece{0, 0, 0} : mine;
+        const uint64_t left = share.total - base;
+        const uint32_t here = left < kWarp ? static_cast<uint32_t>(left) : kWarp;
         __syncwarp();
         if (lane == 0)
 #pragma unroll 1
-            for (uint32_t i = 0; i < kWarp; i++)
+            for (uint32_t i = 0; i < here; i++)
                 ring.push(batch[i]);
         __syncwarp();
 #endif

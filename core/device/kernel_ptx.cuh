@@ -1,5 +1,5 @@
-/* The few instructions of kernel.cu that C++ has no words for. Each wrapper is one PTX instruction; what must hold
- * between them is said in kernel.cu. sm_90 and newer, except load_once. */
+/* The few instructions of kernel.cu that C++ has no words for. Each wrapper is one PTX instruction; what must
+ * hold between them is said in kernel.cu. sm_90 and newer, except load_once. */
 #ifndef CORE_DEVICE_KERNEL_PTX_CUH
 #define CORE_DEVICE_KERNEL_PTX_CUH
 
@@ -59,10 +59,11 @@ static __device__ __forceinline__ void barrier_wait(uint64_t *barrier, uint32_t 
 static __device__ __forceinline__ void bulk_load(void *to_shared, uint64_t from_global, uint32_t bytes,
                                                  uint64_t *barrier)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(to_shared)),
-                 "l"(from_global), "r"(bytes), "r"(shared_address(barrier))
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+            shared_address(to_shared)),
+        "l"(from_global), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
 }
 
 /* One store and its commit: each store is a bulk group of its own. */
