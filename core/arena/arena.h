@@ -32,8 +32,7 @@ struct hl_arena_options {
     uint64_t bytes;          /* rounded up to the page size */
     enum hl_page_size pages; /* huge pages must be reserved; too few: HL_E_NOMEM, with how many are free */
     int numa_node;           /* where pages are touched and bound; -1: no preference */
-    unsigned
-        threads; /* first-touch threads, at most HL_ARENA_TOUCH_THREADS; 0: one for each of the node's CPUs */
+    unsigned threads; /* that touch pages first; 0: one a CPU of the node; at most HL_ARENA_TOUCH_THREADS */
     uint64_t chunk_bytes; /* no allocation crosses a multiple of it; 0: HL_ARENA_CHUNK_BYTES, which is also
                            * the most; a multiple of the page size */
     hl_arena_progress progress; /* may be NULL */

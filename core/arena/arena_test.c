@@ -327,14 +327,14 @@ static void an_arena_that_cannot_be_mapped_leaves_nothing(void)
     close(fd);
 }
 
-/* Where the arena of this process is mapped; NULL when there is none. */
-static void *find_mapping(void)
+/* Where the memfd of this name is mapped; NULL when it is not. */
+static void *find_mapping(const char *name)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
     char line[512];
     void *base = NULL;
     while (maps && fgets(line, sizeof line, maps))
-        if (strstr(line, "/memfd:hostlane-arena"))
+        if (strstr(line, name))
             base = (void *)(uintptr_t)strtoull(line, NULL, 16);
     if (maps)
         fclose(maps);
@@ -347,7 +347,8 @@ static void take_pages_away(void *user, const char *stage, uint64_t done, uint64
 {
     (void)stage;
     if (done == 0)
-        mmap(find_mapping(), total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, *(int *)user, 0);
+        mmap(find_mapping("/memfd:hostlane-arena"), total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             *(int *)user, 0);
 }
 
 static void an_arena_that_cannot_be_populated_leaves_nothing(void)
@@ -358,7 +359,8 @@ static void an_arena_that_cannot_be_populated_leaves_nothing(void)
     options.progress = take_pages_away;
     options.progress_user = &empty;
     expect_refused(&options, HL_E_NOMEM, "0 bytes were populated");
-    CU_ASSERT_PTR_NULL(find_mapping());
+    CU_ASSERT_PTR_NULL(find_mapping("/memfd:hostlane-arena"));
+    CU_ASSERT_PTR_NULL(find_mapping("/memfd:empty")); /* what took its place has been unmapped */
     close(empty);
 }
 

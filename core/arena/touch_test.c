@@ -104,6 +104,37 @@ static void touching_keeps_what_was_written(void)
     }
 }
 
+/* With no hole of 4 MiB in the address space there is no room for the threads' stacks, beyond a few kept
+ * ones. */
+static void threads_that_cannot_start_are_done_without(void)
+{
+    enum { MOST = 4096 };
+    static struct {
+        void *base;
+        uint64_t bytes;
+    } taken[MOST];
+    struct subject subject;
+    hl_error err = {0};
+    unsigned count = 0;
+    open_subject(&subject, 2 * HL_MIB, 2 * HL_MIB, HL_ARENA_TOUCH_THREADS);
+    for (uint64_t bytes = HL_ARENA_MAX_BYTES; bytes >= 4 * HL_MIB; bytes /= 2)
+        for (; count < MOST; count++) {
+            taken[count].bytes = bytes;
+            taken[count].base =
+                mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            if (taken[count].base == MAP_FAILED)
+                break;
+        }
+    hl_status status = hl_touch_pages(&subject.touch, &err);
+    while (count-- > 0)
+        munmap(taken[count].base, taken[count].bytes);
+    HL_EXPECT_STATUS(status, HL_OK, err);
+    CU_ASSERT_EQUAL(populated_bytes(&subject), 2 * HL_MIB);
+    CU_ASSERT_EQUAL(subject.last, subject.touch.bytes);
+    CU_ASSERT_EQUAL(subject.bad, 0);
+    close_subject(&subject);
+}
+
 /* Pages past the file's end stand for pages that the system does not have: a store there raises SIGBUS. */
 static void missing_pages_are_an_error_and_no_signal(void)
 {
@@ -260,6 +291,7 @@ static void a_root_too_long_for_a_path_says_nothing(void)
 }
 
 HL_TESTS(touch, HL_CASE(each_way_of_touching_populates_everything), HL_CASE(touching_keeps_what_was_written),
+         HL_CASE(threads_that_cannot_start_are_done_without),
          HL_CASE(missing_pages_are_an_error_and_no_signal), HL_CASE(the_fallback_reports_missing_pages_too),
          HL_CASE(nodes_and_their_cpus_come_from_sysfs), HL_CASE(free_huge_pages_leave_out_promised_ones),
          HL_CASE(available_memory_is_the_least_of_machine_node_and_cgroups),
