@@ -35,11 +35,37 @@ def _fake_driver(name, entry):
     )
 
 def cuda_targets(conformance_srcs):
-    """Defines the embedded kernels and the CUDA tests; without a toolkit only a test of the stand-in's answer."""
+    """Defines the embedded kernels and the CUDA tests; without a toolkit those that need none."""
     cuda_fatbin(
         name = "hl_kernels",
         src = "kernel.cu",
         hdrs = ["kernel_ptx.cuh"],
+    )
+
+    # The kernels compiled for the host.
+    native.cc_library(
+        name = "kernel_source",
+        testonly = True,
+        textual_hdrs = [
+            "kernel.cu",
+            "kernel_ptx.cuh",
+        ],
+    )
+    native.cc_test(
+        name = "kernel_test",
+        size = "small",
+        srcs = [
+            "kernel_host.h",
+            "kernel_test.cc",
+        ],
+        copts = [
+            "-std=c++17",
+            "-Wno-unknown-pragmas",
+        ],
+        deps = [
+            ":kernel_source",
+            "//core/testing:cunit",
+        ],
     )
     if not CUDA_FOUND:
         hl_test(

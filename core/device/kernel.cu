@@ -327,11 +327,10 @@ extern "C" __global__ void __launch_bounds__(kWarp) hl_gather_bulk(const Piece *
     const uint32_t lane = threadIdx.x;
     Piece next = share.read(lane);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    extern __shared__ __align__(128) unsigned char space[];
     __shared__ Slot slots[kLoads];
     __shared__ uint64_t barriers[kLoads];
     __shared__ Piece batch[kWarp];
-    Ring ring(space, slots, barriers);
+    Ring ring(dynamic_shared, slots, barriers);
     if (lane == 0)
         ring.start();
 #endif

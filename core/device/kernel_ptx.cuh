@@ -1,5 +1,6 @@
 /* The few instructions of kernel.cu that C++ has no words for. Each wrapper is one PTX instruction; what must
- * hold between them is said in kernel.cu. sm_90 and newer, except load_once. */
+ * hold between them is said in kernel.cu. sm_90 and newer, except load_once. kernel_host.h has the same for a
+ * host. */
 #ifndef CORE_DEVICE_KERNEL_PTX_CUH
 #define CORE_DEVICE_KERNEL_PTX_CUH
 
@@ -16,6 +17,9 @@ static __device__ __forceinline__ uint4 load_once(const uint4 *from)
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+/* The block's dynamic shared memory, as large as the launch says. */
+extern __shared__ __align__(128) unsigned char dynamic_shared[];
 
 static __device__ __forceinline__ uint32_t shared_address(const void *in_shared)
 {
