@@ -7,7 +7,7 @@
 #include "core/plan/plan_fixture.h"
 #include "core/testing/cunit.h"
 
-enum { SEEDS = 30000 };
+enum { SEEDS = 20000 };
 
 static struct hl_fixture_shape random_shape(hl_random *r)
 {

@@ -1,5 +1,6 @@
 #include "core/plan/validate.h"
 
+#include <assert.h>
 #include <stdbool.h>
 
 #include "core/base/checked.h"
@@ -117,9 +118,8 @@ static hl_status check_section(const struct hl_plan_part *part, uint32_t index,
                                const struct hl_plan_tables *tables, hl_error *err)
 {
     const struct hl_plan_section *section = &part->sections[index];
-    if (section->layer >= tables->layers)
-        return HL_FAIL(err, HL_E_NOT_FOUND, STAGE, "section %u: layer %u of %u", index, section->layer,
-                       tables->layers);
+    assert(section->layer <
+           tables->layers); /* decode has compared it with the header, and validate the header */
     if (section->range_count == 0 && section->run_count == 0)
         return HL_OK;
     if (section->tensor >= tables->tensor_count)
