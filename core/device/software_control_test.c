@@ -309,17 +309,24 @@ static void copies_of_two_streams_overlap(void)
     pthread_barrier_destroy(&barrier);
 }
 
+static int meet_twice(void *user, const struct hl_software_access *access)
+{
+    meet(user, access);
+    return meet(user, access);
+}
+
 /* The queue is empty while the only operation runs; the stream is busy all the same. */
 static void a_running_operation_keeps_its_stream_busy(void)
 {
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, NULL, 2);
-    const struct hl_software_options options = {.checker = meet, .checker_user = &barrier};
+    const struct hl_software_options options = {.checker = meet_twice, .checker_user = &barrier};
     struct bench t;
     bench_open(&t, &options);
     HL_EXPECT_OK(bench_copy(&t, t.a, 0, 64), t.err);
+    pthread_barrier_wait(&barrier); /* it runs */
     HL_EXPECT_STATUS(t.ops->stream_query(t.dev, t.a, &t.err), HL_PENDING, t.err);
-    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier); /* it may end */
     HL_EXPECT_OK(t.ops->stream_synchronize(t.dev, t.a, &t.err), t.err);
     HL_EXPECT_OK(t.ops->stream_query(t.dev, t.a, &t.err), t.err);
     bench_close(&t);
