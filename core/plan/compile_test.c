@@ -286,30 +286,55 @@ static void a_part_lists_only_the_allocations_it_uses(void)
     hl_plan_free(plan);
 }
 
+/* Whatever the size of parts, a plan fits its own size and no less. */
+static void expect_exact_bound(struct scene *s)
+{
+    for (uint64_t part_bytes = 320; part_bytes <= 1024; part_bytes += 4) {
+        hl_plan *plan;
+        hl_error err;
+        struct hl_plan_stats stats;
+        s->request.part_bytes = part_bytes;
+        s->request.metadata_bytes = 0;
+        HL_REQUIRE_OK(hl_plan_compile(&s->request, &plan, &err), err);
+        hl_plan_get_stats(plan, &stats);
+        hl_plan_free(plan);
+        for (uint64_t less = 0; less < stats.metadata_bytes; less += 4) {
+            s->request.metadata_bytes = stats.metadata_bytes - less;
+            hl_status status = hl_plan_compile(&s->request, &plan, &err);
+            CU_ASSERT_EQUAL(status, less ? HL_E_LIMIT : HL_OK);
+            if (status == HL_OK)
+                hl_plan_free(plan);
+            else
+                CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "metadata_bytes"));
+        }
+    }
+}
+
 static void the_metadata_bound_is_exact(void)
 {
     struct scene s;
     set_scene(&s);
     s.request.block_count = 4;
-    s.blocks[0].page = 1; /* no run */
-    s.blocks[2].page = 3;
-    for (uint64_t part_bytes = 320; part_bytes <= 1024; part_bytes += 88) {
-        hl_plan *plan;
-        hl_error err;
-        struct hl_plan_stats stats;
-        s.request.part_bytes = part_bytes;
-        s.request.metadata_bytes = 0;
-        HL_REQUIRE_OK(hl_plan_compile(&s.request, &plan, &err), err);
-        hl_plan_get_stats(plan, &stats);
-        hl_plan_free(plan);
-        s.request.metadata_bytes = stats.metadata_bytes;
-        HL_REQUIRE_OK(hl_plan_compile(&s.request, &plan, &err), err);
-        hl_plan_free(plan);
-        s.request.metadata_bytes = stats.metadata_bytes - 1;
-        expect_refused(&s, HL_E_LIMIT, "metadata_bytes");
-        s.request.metadata_bytes = 97;
-        expect_refused(&s, HL_E_LIMIT, "needs at least");
+    expect_exact_bound(&s); /* single ranges: the sources descend */
+    for (uint32_t i = 0; i < 4; i++)
+        s.blocks[i].page = i;
+    expect_exact_bound(&s); /* runs over four allocations */
+    for (uint32_t i = 0; i < 4; i++) {
+        s.blocks[i].allocation_id = 1;
+        s.blocks[i].allocation_offset = 0;
+        s.blocks[i].allocation_bytes = 4096;
     }
+    s.layout.layers = 9;
+    expect_exact_bound(&s); /* runs in one allocation, and empty layers */
+    for (uint32_t i = 0; i < 4; i++) {
+        s.components[i].page_stride = s.components[i].row_bytes = 1ull << 34;
+        s.components[i].block_offset = 0;
+        s.tensors[i].bytes = 1ull << 36;
+        s.blocks[i].block_offset = i << 4;
+        s.blocks[i].allocation_bytes = 1ull << 35;
+    }
+    s.layout.groups[0].block_bytes = 1ull << 34;
+    expect_exact_bound(&s); /* pieces that are cut */
 }
 
 /* 2^31 rows of a byte that cannot merge: refused by arithmetic, not by walking or listing them. */

@@ -213,13 +213,27 @@ hl_status hl_plan_encode_range(struct hl_plan_encoder *e, const struct hl_plan_c
     return HL_OK;
 }
 
+/* What a run's first rows take, in this part or in a fresh one, which has no section and no allocation yet.
+ */
+static uint64_t run_bytes(const struct hl_plan_encoder *e, const struct hl_plan_copy *rows, bool fresh)
+{
+    uint64_t bytes = sizeof *e->runs + HL_PLAN_MIN_RUN_ROWS * sizeof *e->rows;
+    if (fresh || !e->section_open)
+        bytes += sizeof *e->sections;
+    for (unsigned i = 0; i < HL_PLAN_MIN_RUN_ROWS; i++) {
+        bool listed = !fresh && is_listed(e, rows[i].source->allocation);
+        for (unsigned k = 0; k < i; k++)
+            listed |= rows[k].source->allocation == rows[i].source->allocation;
+        bytes += listed ? 0 : sizeof *e->allocations;
+    }
+    return bytes;
+}
+
 hl_status hl_plan_encode_run(struct hl_plan_encoder *e, const struct hl_plan_copy *rows, uint64_t src_pitch,
                              uint64_t dst_pitch, hl_error *err)
 {
-    const uint64_t most = sizeof *e->runs + sizeof *e->sections +
-                          HL_PLAN_MIN_RUN_ROWS * (sizeof *e->rows + sizeof *e->allocations);
-    if (e->used + most > e->room) {
-        hl_status status = turn_over(e, most, err);
+    if (e->used + run_bytes(e, rows, false) > e->room) {
+        hl_status status = turn_over(e, run_bytes(e, rows, true), err);
         if (status != HL_OK)
             return status;
     }

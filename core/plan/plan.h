@@ -136,9 +136,9 @@ struct hl_plan_stats {
 typedef struct hl_plan hl_plan;
 
 /* Compiles; nothing is written on failure. HL_E_RANGE (page or block out of bounds), HL_E_OVERLAP (two blocks
- * write the same page, or components overlap), HL_E_LIMIT (metadata, blocks), HL_E_INVALID: the text names
- * block index and field. Cost is linear in pieces apart from the sort of the pages. A plan of 0 blocks has
- * one part that completes every layer. */
+ * write the same page, or components overlap), HL_E_LIMIT (metadata, blocks), HL_E_OVERFLOW, HL_E_INVALID,
+ * HL_E_NOMEM: the text names block or component index and field. Cost is linear in pieces apart from the sort
+ * of the pages. A plan of 0 blocks has one part that completes every layer. */
 hl_status hl_plan_compile(const struct hl_plan_request *request, hl_plan **plan, hl_error *err);
 size_t hl_plan_part_count(const hl_plan *plan);
 /* The encoded part; owned by the plan. */
@@ -184,8 +184,8 @@ struct hl_plan_tables {
 
 /* Checks a decoded part against the tables: every range inside its allocation, every allocation inside its
  * arena and chunk, every run inside one chunk, every destination inside its tensor, no two destinations of
- * the part overlapping, the layer count equal. HL_E_RANGE, HL_E_OVERLAP, HL_E_NOT_FOUND (arena, tensor or
- * layer), HL_E_INVALID (layer count), naming the element; HL_E_NOMEM. */
+ * the part overlapping, the layer count equal. HL_E_RANGE, HL_E_OVERLAP, HL_E_NOT_FOUND (arena or tensor),
+ * HL_E_INVALID (layer count), naming the element; HL_E_NOMEM. */
 hl_status hl_plan_validate(const struct hl_plan_part *part, const struct hl_plan_tables *tables,
                            hl_error *err);
 
