@@ -33,7 +33,7 @@ static hl_status put(struct copies *copies, const struct hl_work_range *range, h
     if (copies->batch) {
         transfer->batch[copies->pending++] =
             (struct hl_copy){.dst = range->dst, .src = range->host, .bytes = range->bytes};
-        return copies->pending == HL_TRANSFER_BATCH_COPIES ? flush(copies, err) : HL_OK;
+        return copies->pending == HL_ROUTE_BATCH_COPIES ? flush(copies, err) : HL_OK;
     }
     hl_status status = transfer->dev->ops->copy(transfer->dev, HL_COPY_H2D, range->dst, range->host,
                                                 range->bytes, transfer->stream, err);

@@ -14,7 +14,7 @@ struct hl_transfer {
     struct hl_route_model model;
     struct hl_work_tables tables;
     struct hl_work work;   /* the part being submitted */
-    struct hl_copy *batch; /* HL_TRANSFER_BATCH_COPIES */
+    struct hl_copy *batch; /* HL_ROUTE_BATCH_COPIES */
     hl_stream stream;      /* every copy and every layer event */
     hl_event ready;        /* recorded on a busy ready stream; a wait keeps the record that it saw */
     struct hl_gather_ring ring;

@@ -1,6 +1,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "core/base/checked.h"
 #include "core/base/error.h"
 #include "core/transfer/work.h"
 
@@ -45,15 +46,40 @@ static void resolve_arenas(struct hl_work *work, const struct hl_work_tables *ta
     }
 }
 
-/* The host and the mapped address of [offset, offset + bytes) of an arena. */
-static hl_status resolve_source(const struct hl_work_tables *tables, uint32_t arena, uint64_t offset,
-                                uint64_t bytes, uint64_t *host, hl_devptr *mapped, hl_error *err)
+/* Moves the arena's window to the chunk that holds `offset`. */
+static hl_status look_chunk_up(const struct hl_work_tables *tables, uint32_t arena, uint64_t offset,
+                               struct hl_work_window *window, hl_error *err)
 {
     const hl_registration *registration = tables->registrations[arena];
-    hl_status status = hl_registration_pointer(registration, offset, bytes, mapped, err);
-    if (status == HL_OK)
-        *host = (uint64_t)(uintptr_t)hl_arena_base(hl_registration_arena(registration)) + offset;
-    return status;
+    const struct hl_plan_arena *known = &tables->arenas[arena];
+    uint64_t chunk = known->chunk_bytes ? known->chunk_bytes : HL_ARENA_CHUNK_BYTES;
+    uint64_t first = offset - offset % chunk, rest = known->bytes - first;
+    struct hl_work_window found = {.offset = first, .bytes = rest < chunk ? rest : chunk};
+    hl_status status = hl_registration_pointer(registration, first, found.bytes, &found.mapped, err);
+    if (status != HL_OK)
+        return status;
+    found.host = (uint64_t)(uintptr_t)hl_arena_base(hl_registration_arena(registration)) + first;
+    *window = found;
+    return HL_OK;
+}
+
+/* The host and the mapped address of [offset, offset + bytes) of an arena, which hl_plan_validate() found to
+ * be inside one chunk. */
+static inline hl_status resolve_source(struct hl_work *work, const struct hl_work_tables *tables,
+                                       uint32_t arena, uint64_t offset, uint64_t bytes, uint64_t *host,
+                                       hl_devptr *mapped, hl_error *err)
+{
+    struct hl_work_window *window = &work->windows[arena];
+    if (offset - window->offset >= window->bytes) {
+        hl_status status = look_chunk_up(tables, arena, offset, window, err);
+        if (status != HL_OK)
+            return status;
+    }
+    uint64_t inside = offset - window->offset;
+    assert(hl_within(inside, bytes, window->bytes));
+    *host = window->host + inside;
+    *mapped = window->mapped + inside;
+    return HL_OK;
 }
 
 static hl_status resolve_ranges(struct hl_work *work, const struct hl_work_tables *tables,
@@ -64,8 +90,8 @@ static hl_status resolve_ranges(struct hl_work *work, const struct hl_work_table
     for (uint32_t i = 0; i < section->range_count; i++) {
         const struct hl_plan_range *range = &part->ranges[section->first_range + i];
         struct hl_work_range *out = &work->ranges[work->range_count];
-        hl_status status = resolve_source(tables, work->arena_of[range->allocation], range->src, range->bytes,
-                                          &out->host, &out->mapped, err);
+        hl_status status = resolve_source(work, tables, work->arena_of[range->allocation], range->src,
+                                          range->bytes, &out->host, &out->mapped, err);
         if (status != HL_OK)
             return status;
         out->dst = base + range->dst;
@@ -87,7 +113,7 @@ static hl_status resolve_runs(struct hl_work *work, const struct hl_work_tables 
         assert(run->rows > 0);
         uint64_t span = (run->rows - 1) * run->src_pitch + run->row_bytes;
         uint32_t arena = work->arena_of[part->rows[run->first_row]];
-        hl_status status = resolve_source(tables, arena, run->src, span, &out->host, &out->mapped, err);
+        hl_status status = resolve_source(work, tables, arena, run->src, span, &out->host, &out->mapped, err);
         if (status != HL_OK)
             return status;
         out->dst = base + run->dst;

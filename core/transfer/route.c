@@ -4,18 +4,19 @@
 
 #include "core/base/error.h"
 
-/* Measured on one H200 behind PCIe 5.0 x16, driver 580: a copy call costs 3.0 to 4.7 us whatever its size, a
- * copy of a batch about 0.4 us beyond its bytes, but 2 to 3 us at and below 16 KiB; strided copies of 32 KiB
- * rows run at the ceiling of 55.5 GB/s; the gather kernel with bulk copies reaches 51.4 GB/s on 4 blocks. */
+/* What hl_calibrate() finds on one H200 behind PCIe 5.0 x16, driver 580, rounded: a copy call costs 2.7 us of
+ * the host whatever its size. A copy of a batch costs 0.45 us of the host, of which little shows while the
+ * device is busy with 32 KiB copies, and all with small ones. Strided copies run at the link's ceiling. The
+ * gather kernel with bulk copies reaches 51.4 GB/s on 4 blocks and needs 6 us to follow another launch. */
 static const struct hl_route_model h200_model = {
-    .copy = {.call_ns = 500, .piece_ns = 3100, .bytes_per_second = 55.5e9},
-    .rows = {.call_ns = 4500, .piece_ns = 10, .bytes_per_second = 55.5e9},
-    .batch = {.call_ns = 4500,
-              .piece_ns = 400,
+    .copy = {.call_ns = 0, .piece_ns = 2700, .bytes_per_second = 55.5e9},
+    .rows = {.call_ns = 2500, .piece_ns = 2, .bytes_per_second = 55.5e9},
+    .batch = {.call_ns = 2500,
+              .piece_ns = 250,
               .bytes_per_second = 55.5e9,
               .small_bytes = 16 * HL_KIB,
-              .small_piece_ns = 2000},
-    .kernel = {.call_ns = 5000, .piece_ns = 30, .bytes_per_second = 51.4e9},
+              .small_piece_ns = 600},
+    .kernel = {.call_ns = 6000, .piece_ns = 5, .bytes_per_second = 51.4e9},
 };
 
 /* Without bulk copies a thread block moves about 6.4 GB/s of 32 KiB pieces, until the link is full. */
@@ -39,77 +40,93 @@ void hl_route_default_model(const struct hl_device_info *info, uint32_t blocks, 
     }
 }
 
-/* What one piece adds to a call. */
-static double piece_ns(const struct hl_route_cost *cost, uint64_t bytes)
+/* What goes one way, added up: the price of a sum of pieces needs no division a piece. */
+struct tally {
+    const struct hl_route_cost *cost;
+    uint64_t pieces;
+    uint64_t small; /* of these, at most small_bytes long */
+    uint64_t bytes;
+};
+
+static void add(struct tally *tally, uint64_t pieces, uint64_t piece_bytes)
 {
-    double fixed = bytes <= cost->small_bytes ? cost->small_piece_ns : cost->piece_ns;
-    return fixed + (double)bytes * 1e9 / cost->bytes_per_second;
+    tally->pieces += pieces;
+    tally->small += piece_bytes <= tally->cost->small_bytes ? pieces : 0;
+    tally->bytes += pieces * piece_bytes;
+}
+
+static double price(const struct tally *tally, uint64_t calls)
+{
+    const struct hl_route_cost *cost = tally->cost;
+    return (double)calls * cost->call_ns + (double)tally->small * cost->small_piece_ns +
+           (double)(tally->pieces - tally->small) * cost->piece_ns +
+           (double)tally->bytes * 1e9 / cost->bytes_per_second;
+}
+
+static double price_alone(const struct hl_route_cost *cost, uint64_t calls, uint64_t pieces,
+                          uint64_t piece_bytes)
+{
+    struct tally tally = {.cost = cost};
+    add(&tally, pieces, piece_bytes);
+    return price(&tally, calls);
 }
 
 double hl_route_ns(const struct hl_route_cost *cost, uint64_t pieces, uint64_t piece_bytes)
 {
-    return cost->call_ns + (double)pieces * piece_ns(cost, piece_bytes);
+    return price_alone(cost, 1, pieces, piece_bytes);
 }
 
 bool hl_route_strided(const struct hl_route_model *model, const struct hl_work_run *run)
 {
-    if (run->src_pitch < run->row_bytes || run->dst_pitch < run->row_bytes ||
-        run->src_pitch > HL_ROUTE_MAX_PITCH || run->dst_pitch > HL_ROUTE_MAX_PITCH)
+    if (run->src_pitch > HL_ROUTE_MAX_PITCH || run->dst_pitch > HL_ROUTE_MAX_PITCH)
         return false;
-    double strided = hl_route_ns(&model->rows, run->rows, run->row_bytes);
-    double batched = run->rows * piece_ns(&model->batch, run->row_bytes);
-    double single = run->rows * piece_ns(&model->copy, run->row_bytes);
-    return strided <= batched && strided <= single;
+    double strided = price_alone(&model->rows, 1, run->rows, run->row_bytes);
+    return strided <= price_alone(&model->batch, 0, run->rows, run->row_bytes) &&
+           strided <= price_alone(&model->copy, 0, run->rows, run->row_bytes);
 }
 
-/* Prices of a layer, added up piece by piece. */
-struct prices {
-    double strided;  /* the runs that go as strided copies */
-    double single;   /* every other piece, a call each */
-    double batched;  /* the same pieces in batches */
-    double kernel;   /* the whole layer */
-    uint64_t pieces; /* not strided */
+/* A layer, as each way would take it. */
+struct layer_prices {
+    struct tally single; /* every piece that is not strided, a call each */
+    struct tally batch;  /* the same pieces in batches */
+    struct tally kernel; /* the whole layer, in descriptors */
+    double strided;
 };
 
-static void price_pieces(struct prices *prices, const struct hl_route_model *model, uint64_t count,
-                         uint64_t bytes)
+static void add_pieces(struct layer_prices *prices, uint64_t count, uint64_t bytes)
 {
-    prices->single += (double)count * piece_ns(&model->copy, bytes);
-    prices->batched += (double)count * piece_ns(&model->batch, bytes);
-    prices->pieces += count;
+    add(&prices->single, count, bytes);
+    add(&prices->batch, count, bytes);
 }
 
-static void price_kernel(struct prices *prices, const struct hl_route_model *model, uint64_t count,
-                         uint64_t bytes)
+/* Longer pieces are cut. */
+static void add_descriptors(struct layer_prices *prices, uint64_t count, uint64_t bytes)
 {
-    uint64_t whole = bytes / HL_ROUTE_DESCRIPTOR_BYTES, rest = bytes % HL_ROUTE_DESCRIPTOR_BYTES;
-    double each = (double)whole * piece_ns(&model->kernel, HL_ROUTE_DESCRIPTOR_BYTES);
-    if (rest)
-        each += piece_ns(&model->kernel, rest);
-    prices->kernel += (double)count * each;
+    if (bytes > HL_ROUTE_DESCRIPTOR_BYTES) {
+        add(&prices->kernel, count * (bytes / HL_ROUTE_DESCRIPTOR_BYTES), HL_ROUTE_DESCRIPTOR_BYTES);
+        bytes %= HL_ROUTE_DESCRIPTOR_BYTES;
+    }
+    if (bytes > 0)
+        add(&prices->kernel, count, bytes);
 }
 
-static struct prices price_layer(const struct hl_route_model *model, const struct hl_work *work,
-                                 const struct hl_work_layer *layer)
+static struct layer_prices price_layer(const struct hl_route_model *model, const struct hl_work *work,
+                                       const struct hl_work_layer *layer)
 {
-    struct prices prices = {.kernel = model->kernel.call_ns};
+    struct layer_prices prices = {
+        .single.cost = &model->copy, .batch.cost = &model->batch, .kernel.cost = &model->kernel};
     for (uint32_t i = 0; i < layer->range_count; i++) {
         uint64_t bytes = work->ranges[layer->first_range + i].bytes;
-        price_pieces(&prices, model, 1, bytes);
-        price_kernel(&prices, model, 1, bytes);
+        add_pieces(&prices, 1, bytes);
+        add_descriptors(&prices, 1, bytes);
     }
     for (uint32_t i = 0; i < layer->run_count; i++) {
         const struct hl_work_run *run = &work->runs[layer->first_run + i];
         if (hl_route_strided(model, run))
-            prices.strided += hl_route_ns(&model->rows, run->rows, run->row_bytes);
+            prices.strided += price_alone(&model->rows, 1, run->rows, run->row_bytes);
         else
-            price_pieces(&prices, model, run->rows, run->row_bytes);
-        price_kernel(&prices, model, run->rows, run->row_bytes);
-    }
-    if (prices.pieces > 0) {
-        uint64_t calls = (prices.pieces + HL_TRANSFER_BATCH_COPIES - 1) / HL_TRANSFER_BATCH_COPIES;
-        prices.single += model->copy.call_ns;
-        prices.batched += (double)calls * model->batch.call_ns;
+            add_pieces(&prices, run->rows, run->row_bytes);
+        add_descriptors(&prices, run->rows, run->row_bytes);
     }
     return prices;
 }
@@ -119,12 +136,13 @@ struct hl_route_choice hl_route_choose(const struct hl_route_model *model, enum 
 {
     if (wanted == HL_ROUTE_KERNEL)
         return (struct hl_route_choice){.route = HL_ROUTE_KERNEL};
-    struct prices prices = price_layer(model, work, layer);
-    struct hl_route_choice choice = {.route = HL_ROUTE_DIRECT, .batch = prices.batched < prices.single};
-    double direct = prices.strided + (choice.batch ? prices.batched : prices.single);
-    if (wanted == HL_ROUTE_AUTO && prices.kernel < direct)
-        choice = (struct hl_route_choice){.route = HL_ROUTE_KERNEL};
-    return choice;
+    struct layer_prices prices = price_layer(model, work, layer);
+    uint64_t batches = (prices.batch.pieces + HL_ROUTE_BATCH_COPIES - 1) / HL_ROUTE_BATCH_COPIES;
+    double single = price(&prices.single, prices.single.pieces > 0), batch = price(&prices.batch, batches);
+    double direct = prices.strided + (batch < single ? batch : single);
+    if (wanted == HL_ROUTE_AUTO && price(&prices.kernel, 1) < direct)
+        return (struct hl_route_choice){.route = HL_ROUTE_KERNEL};
+    return (struct hl_route_choice){.route = HL_ROUTE_DIRECT, .batch = batch < single};
 }
 
 static const char *const route_names[] = {

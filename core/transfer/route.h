@@ -17,6 +17,11 @@
     (64u * HL_KIB) /* longer ranges are cut, so that thread blocks share them                                \
                     */
 
+/* Copies in one batched call. The device starts when the driver has prepared the whole call, so that smaller
+ * calls start sooner and overlap the preparation of the next. */
+#define HL_ROUTE_BATCH_COPIES 256u
+_Static_assert(HL_ROUTE_BATCH_COPIES <= HL_TRANSFER_BATCH_COPIES, "a batch within the limit");
+
 /* How one layer of a part is going to be submitted. */
 struct hl_route_choice {
     enum hl_route route; /* DIRECT or KERNEL */

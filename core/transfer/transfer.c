@@ -83,7 +83,7 @@ static hl_status copy_tables(hl_transfer *transfer, const struct hl_transfer_opt
     tables->registrations = calloc(arenas + 1, sizeof(hl_registration *));
     tables->tensor_bytes = calloc(tensors, sizeof *tables->tensor_bytes);
     tables->tensor_bases = calloc(tensors, sizeof *tables->tensor_bases);
-    transfer->batch = calloc(HL_TRANSFER_BATCH_COPIES, sizeof *transfer->batch);
+    transfer->batch = calloc(HL_ROUTE_BATCH_COPIES, sizeof *transfer->batch);
     transfer->seen_events = calloc(transfer->seen_capacity, sizeof(hl_event));
     if (!tables->arenas || !tables->registrations || !tables->tensor_bytes || !tables->tensor_bases ||
         !transfer->batch || !transfer->seen_events)

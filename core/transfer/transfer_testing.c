@@ -137,15 +137,15 @@ static void make_layout(struct rig *rig)
 
 /* --- memory --- */
 
-static void make_arenas(struct rig *rig)
+static void make_arenas(struct rig *rig, uint64_t chunk_bytes)
 {
     hl_error err = {0};
-    uint64_t chunk = 64 * HL_KIB, bytes = chunk, per_arena = rig->shape.groups * rig->shape.blocks + 1;
+    uint64_t chunk = 64 * HL_KIB, bytes = 0, per_arena = rig->shape.groups * rig->shape.blocks + 1;
     uint64_t block = rig->layout->groups[0].block_bytes + HL_ARENA_ALIGN;
-    while (chunk < 4 * block)
+    while (chunk < 4 * block || chunk < chunk_bytes)
         chunk *= 2;
     while (bytes < 2 * per_arena * block)
-        bytes += chunk;
+        bytes += 64 * HL_KIB;
     for (uint32_t i = 0; i < RIG_ARENAS; i++) {
         struct hl_arena_options options = {
             .arena_id = i + 1, .bytes = bytes, .numa_node = -1, .threads = 1, .chunk_bytes = chunk};
@@ -223,7 +223,7 @@ void rig_open(struct rig *rig, const struct rig_options *options)
     hl_random_seed(&rig->random, options->seed);
     rig->dev = open_device(rig, options);
     make_layout(rig);
-    make_arenas(rig);
+    make_arenas(rig, options->chunk_bytes);
     make_blocks(rig);
     make_tensors(rig);
 }

@@ -41,7 +41,8 @@ struct rig_shape {
 struct rig_options {
     struct rig_shape shape;
     uint64_t seed;
-    bool software; /* needs the software device, with its checker */
+    uint64_t chunk_bytes; /* registration chunks of the arenas at least; 0: a few blocks each */
+    bool software;        /* needs the software device, with its checker */
     bool single_step;
 };
 

@@ -51,7 +51,16 @@ struct hl_work_layer {
     uint64_t bytes;
 };
 
+/* One registration chunk: inside it addresses are linear, so that a look-up serves all ranges in it. */
+struct hl_work_window {
+    uint64_t offset; /* in the arena */
+    uint64_t bytes;  /* 0: not looked up */
+    uint64_t host;
+    hl_devptr mapped;
+};
+
 struct hl_work {
+    struct hl_work_window windows[HL_ARENA_IMPORTS]; /* the chunk last used of each arena of the tables */
     struct hl_work_range *ranges;
     struct hl_work_run *runs;
     struct hl_work_layer *layers;
