@@ -2,6 +2,7 @@
 #ifndef ENGINE_DEMO_DEMO_TESTING_H
 #define ENGINE_DEMO_DEMO_TESTING_H
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "core/device/software.h"
@@ -14,7 +15,7 @@ enum { HL_DEMO_TESTING_PAGES = 4, HL_DEMO_TESTING_LAYERS = 3 };
 static inline hl_demo *hl_demo_testing_open(enum hl_layout_kind layout, uint64_t seed)
 {
     hl_demo *demo = calloc(1, sizeof *demo);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(demo);
+    assert(demo);
     demo->options = (struct hl_demo_options){.layout = layout,
                                              .layout_given = true,
                                              .pages = HL_DEMO_TESTING_PAGES,
@@ -31,6 +32,7 @@ static inline hl_demo *hl_demo_testing_open(enum hl_layout_kind layout, uint64_t
                                                 .element_bytes = 2};
     hl_error err;
     HL_REQUIRE_OK(hl_device_open_software(&demo->dev, &err), err);
+    assert(demo->dev);
     HL_REQUIRE_OK(hl_device_enter(demo->dev, &err), err);
     return demo;
 }

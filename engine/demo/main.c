@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdlib.h>
 
 #include "core/base/clock.h"
@@ -162,8 +163,13 @@ int main(int argc, char **argv)
         hl_demo_usage(stdout);
         return HL_DEMO_OK;
     }
+    if (open_device(&demo.options, &demo.dev, &err)) {
+        hl_demo_report_error(&demo, &err, stderr);
+        return HL_DEMO_ERROR;
+    }
+    assert(demo.dev);
     int code = HL_DEMO_ERROR;
-    if (open_device(&demo.options, &demo.dev, &err) || hl_device_enter(demo.dev, &err)) {
+    if (hl_device_enter(demo.dev, &err)) {
         hl_demo_report_error(&demo, &err, stderr);
     } else {
         code = run_demo(&demo);

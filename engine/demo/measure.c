@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +86,7 @@ static int by_value(const void *a, const void *b)
 
 int64_t hl_demo_median(const int64_t *values, uint32_t count)
 {
+    assert(count > 0);
     int64_t *sorted = malloc(count * sizeof *sorted);
     if (!sorted)
         return values[0];
@@ -100,24 +102,16 @@ int64_t hl_demo_median_ceiling(const hl_demo *demo)
     return hl_demo_median(demo->ceiling_ns, demo->ceiling_count);
 }
 
-static int by_total(const void *a, const void *b)
-{
-    const struct hl_demo_run *x = *(const struct hl_demo_run *const *)a,
-                             *y = *(const struct hl_demo_run *const *)b;
-    return (x->total_ns > y->total_ns) - (x->total_ns < y->total_ns);
-}
-
 const struct hl_demo_run *hl_demo_median_run(const hl_demo *demo)
 {
-    const struct hl_demo_run **sorted = malloc(demo->run_count * sizeof *sorted);
-    if (!sorted)
-        return &demo->runs[0];
+    int64_t totals[HL_DEMO_MAX_RUNS];
     for (uint32_t i = 0; i < demo->run_count; i++)
-        sorted[i] = &demo->runs[i];
-    qsort(sorted, demo->run_count, sizeof *sorted, by_total);
-    const struct hl_demo_run *median = sorted[(demo->run_count - 1) / 2];
-    free(sorted);
-    return median;
+        totals[i] = demo->runs[i].total_ns;
+    int64_t median = hl_demo_median(totals, demo->run_count);
+    const struct hl_demo_run *run = demo->runs;
+    while (run->total_ns != median)
+        run++;
+    return run;
 }
 
 double hl_demo_gbps(uint64_t bytes, int64_t ns)

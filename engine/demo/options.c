@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ static hl_status parse_route(const char *text, struct hl_demo_options *options, 
 
 static hl_status parse_order(const char *text, struct hl_demo_options *options, hl_error *err)
 {
-    if (strcmp(text, "component") && strcmp(text, "token"))
+    if (strcmp(text, "component") != 0 && strcmp(text, "token") != 0)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "it is component or token");
     options->order = text[0] == 'c' ? HL_BLOCK_COMPONENT_MAJOR : HL_BLOCK_TOKEN_MAJOR;
     return HL_OK;
@@ -29,7 +30,7 @@ static hl_status parse_order(const char *text, struct hl_demo_options *options, 
 
 static hl_status parse_pitch(const char *text, struct hl_demo_options *options, hl_error *err)
 {
-    if (strcmp(text, "scattered") && strcmp(text, "constant"))
+    if (strcmp(text, "scattered") != 0 && strcmp(text, "constant") != 0)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "it is scattered or constant");
     options->pitch = text[0] == 's' ? HL_DEMO_SCATTERED : HL_DEMO_CONSTANT;
     return HL_OK;
@@ -122,6 +123,7 @@ static hl_status set_option(const struct option *option, const char *text, struc
     char *field = (char *)options + option->field;
     hl_error reason;
     hl_status status = HL_OK;
+    assert(text || option->kind == FLAG);
     switch (option->kind) {
     case FLAG:
         *(bool *)field = true;
@@ -176,7 +178,7 @@ hl_status hl_demo_options_parse(int argc, char **argv, struct hl_demo_options *o
                                      .seed = 1};
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
-        if (strncmp(word, "--", 2))
+        if (strncmp(word, "--", 2) != 0)
             return HL_FAIL(err, HL_E_INVALID, STAGE, "%.60s: an option starts with --", word);
         const char *equals = strchr(word, '=');
         size_t length = equals ? (size_t)(equals - word) - 2 : strlen(word) - 2;

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <string.h>
 
 #include "engine/demo/demo.h"
@@ -126,6 +127,7 @@ void hl_demo_report_result(const hl_demo *demo, FILE *out)
 {
     const struct hl_plan_stats *stats = &demo->plan_stats;
     const struct hl_demo_run *run = hl_demo_median_run(demo);
+    assert(demo->layout->layers > 0);
     uint32_t last = demo->layout->layers - 1;
     int64_t compile = median_compile(demo);
     fprintf(out,

@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,7 +137,7 @@ static uint64_t compare_page(const struct hl_layout_component *component, uint32
     for (uint32_t r = 0; r < component->rows; r++) {
         const unsigned char *got = rows + r * component->row_stride;
         const unsigned char *want = expected ? expected + r * component->row_bytes : poison;
-        if (!mismatch->what && memcmp(got, want, component->row_bytes)) {
+        if (!mismatch->what && memcmp(got, want, component->row_bytes) != 0) {
             uint64_t at = first_difference(got, want, component->row_bytes);
             *mismatch =
                 (struct hl_demo_mismatch){.what = expected ? "restored page" : "page that is no destination",
@@ -209,6 +210,7 @@ hl_status hl_demo_verify_restored(hl_demo *demo, struct hl_demo_mismatch *mismat
         most_pages = pages > most_pages ? pages : most_pages;
         widest = component->row_bytes > widest ? component->row_bytes : widest;
     }
+    assert(rows > 0 && most_pages > 0 && widest > 0); /* a layout has components, with pages and bytes */
     struct restored_check check = {.block_of = malloc(most_pages * sizeof *check.block_of),
                                    .sums = malloc(rows * sizeof *check.sums),
                                    .poison = malloc(widest)};
