@@ -62,6 +62,7 @@ def cuda_targets(conformance_srcs):
             "-std=c++17",
             "-Wno-unknown-pragmas",
         ],
+        linkopts = ["-lstdc++"],
         deps = [
             ":kernel_source",
             "//core/testing:cunit",
