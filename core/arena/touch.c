@@ -151,6 +151,8 @@ hl_status hl_touch_pages(const struct hl_touch *touch, hl_error *err)
                         .slice_bytes = touch->slice_bytes ? touch->slice_bytes : choose_slice(touch)};
     pthread_t threads[HL_ARENA_TOUCH_THREADS];
     unsigned started = 0;
+    int (*start)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        touch->start ? touch->start : pthread_create;
     pthread_mutex_init(&crew.lock, NULL);
     pthread_cond_init(&crew.changed, NULL);
     report(touch, 0);
@@ -158,7 +160,7 @@ hl_status hl_touch_pages(const struct hl_touch *touch, hl_error *err)
         pthread_mutex_lock(&crew.lock);
         crew.running++;
         pthread_mutex_unlock(&crew.lock);
-        if (pthread_create(&threads[started], NULL, work, &crew) != 0) {
+        if (start(&threads[started], NULL, work, &crew) != 0) {
             pthread_mutex_lock(&crew.lock);
             crew.running--;
             pthread_mutex_unlock(&crew.lock);

@@ -3,6 +3,7 @@
 #ifndef CORE_ARENA_TOUCH_H
 #define CORE_ARENA_TOUCH_H
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,6 +19,8 @@ struct hl_touch {
     const cpu_set_t *cpus; /* where those threads run; NULL or empty: anywhere */
     uint64_t slice_bytes;  /* done at a time by one thread; a multiple of page_bytes; 0: chosen here */
     bool without_populate; /* as on a kernel without MADV_POPULATE_WRITE (before 5.14) */
+    /* NULL: pthread_create; a test gives one that fails. */
+    int (*start)(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *user);
     hl_arena_progress progress;
     void *progress_user;
 };
