@@ -84,9 +84,9 @@ static void check_layers(struct rig *rig, hl_operation *operation, enum hl_route
             CU_ASSERT_EQUAL(layers[i].route, HL_ROUTE_DIRECT);
         if (layers[i].bytes > 0 && route == HL_ROUTE_KERNEL)
             CU_ASSERT_EQUAL(layers[i].route, HL_ROUTE_KERNEL);
-        bool kernel = layers[i].route == HL_ROUTE_KERNEL;
-        CU_ASSERT_EQUAL(kernel, layers[i].descriptors > 0);
-        CU_ASSERT_EQUAL(!kernel && layers[i].bytes > 0, layers[i].copies + layers[i].row_copies > 0);
+        uint32_t copies = layers[i].copies + layers[i].row_copies;
+        CU_ASSERT_EQUAL(layers[i].route == HL_ROUTE_KERNEL, layers[i].descriptors > 0);
+        CU_ASSERT_EQUAL(layers[i].bytes > 0, copies + layers[i].descriptors > 0);
     }
     CU_ASSERT_EQUAL(bytes, stats.payload_bytes);
 }
