@@ -33,5 +33,6 @@ def cuda_fatbin(name, src, hdrs = []):
         name = name,
         srcs = [name + "_blob.S"],
         alwayslink = True,
+        copts = ["-g0"],  # the assembler would write the sandbox's path into debug information
         textual_hdrs = [name + ".fatbin"],
     )
