@@ -113,7 +113,8 @@ static void sha256_of_a_file_equals_that_of_its_bytes(void)
     remove(path);
 }
 
-HL_TESTS(base, HL_CASE(every_status_has_a_name_and_a_text), HL_CASE(an_error_keeps_its_codes_and_cuts_long_text),
-         HL_CASE(checked_arithmetic_refuses_to_wrap), HL_CASE(the_same_seed_gives_the_same_bytes),
-         HL_CASE(a_permutation_holds_each_number_once), HL_CASE(sha256_matches_the_published_vector),
-         HL_CASE(sha256_of_a_missing_file_names_the_path), HL_CASE(sha256_of_a_file_equals_that_of_its_bytes));
+HL_TESTS(base, HL_CASE(every_status_has_a_name_and_a_text),
+         HL_CASE(an_error_keeps_its_codes_and_cuts_long_text), HL_CASE(checked_arithmetic_refuses_to_wrap),
+         HL_CASE(the_same_seed_gives_the_same_bytes), HL_CASE(a_permutation_holds_each_number_once),
+         HL_CASE(sha256_matches_the_published_vector), HL_CASE(sha256_of_a_missing_file_names_the_path),
+         HL_CASE(sha256_of_a_file_equals_that_of_its_bytes));

@@ -1,4 +1,5 @@
-/* Arithmetic on sizes that come from a file, a peer or a caller: the functions return false instead of wrapping. */
+/* Arithmetic on sizes that come from a file, a peer or a caller: the functions return false instead of
+ * wrapping. */
 #ifndef CORE_BASE_CHECKED_H
 #define CORE_BASE_CHECKED_H
 

@@ -1,14 +1,16 @@
-/* core/base owns what every other room needs and nothing that knows about blocks, devices or processes: error text,
- * checked arithmetic, the clock, SHA-256 and the seeded generator of test and demo data. It calls no other room.
+/* core/base owns what every other room needs and nothing that knows about blocks, devices or processes: error
+ * text, checked arithmetic, the clock, SHA-256 and the seeded generator of test and demo data. It calls no
+ * other room.
  *
- * Errors: the first function that decides on an error says why, with HL_FAIL; callers pass the status up unchanged. */
+ * Errors: the first function that decides on an error says why, with HL_FAIL; callers pass the status up
+ * unchanged. */
 #ifndef CORE_BASE_ERROR_H
 #define CORE_BASE_ERROR_H
 
 #include "hostlane/status.h"
 
-/* Fills *err (when not NULL) and returns `status`, so that `return HL_FAIL(err, HL_E_RANGE, "plan.decode", "…")` is the
- * one way to fail. The text is a printf format and is cut at the buffer's end. */
+/* Fills *err (when not NULL) and returns `status`, so that `return HL_FAIL(err, HL_E_RANGE, "plan.decode",
+ * "…")` is the one way to fail. The text is a printf format and is cut at the buffer's end. */
 #define HL_FAIL(err, status, stage, ...) hl_error_set((err), (status), (stage), 0, 0, __VA_ARGS__)
 
 /* The same after a failed system call: keeps `errno_value` and appends its description to the text. */

@@ -1,5 +1,5 @@
-/* A seeded generator (xoshiro256**, Blackman and Vigna) for test data and the demo: the same seed gives the same bytes
- * on every machine. Not for secrets: tokens come from getrandom(2). */
+/* A seeded generator (xoshiro256**, Blackman and Vigna) for test data and the demo: the same seed gives the
+ * same bytes on every machine. Not for secrets: tokens come from getrandom(2). */
 #ifndef CORE_BASE_RANDOM_H
 #define CORE_BASE_RANDOM_H
 

@@ -20,7 +20,7 @@ extern const unsigned hl_test_case_count;
 
 #define HL_CASE(function)                                                                                    \
     {                                                                                                        \
-        #function, function                                                                                  \
+        .name = #function, .run = function                                                                   \
     }
 
 #define HL_TESTS(suite, ...)                                                                                 \
@@ -28,7 +28,7 @@ extern const unsigned hl_test_case_count;
     const hl_test_case hl_test_cases[] = {__VA_ARGS__};                                                      \
     const unsigned hl_test_case_count = sizeof hl_test_cases / sizeof hl_test_cases[0]
 
-/* Asserts that a call returned `expected`, printing the error's text when it did not. `err` is an hl_error. */
+/* Asserts that a call returned `expected`, printing the error's text if it did not. `err` is an hl_error. */
 #define HL_EXPECT_STATUS(call, expected, err)                                                                \
     do {                                                                                                     \
         hl_status got_ = (call);                                                                             \

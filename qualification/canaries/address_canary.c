@@ -5,7 +5,7 @@ static __attribute__((noinline)) void release(volatile char *bytes)
     free((void *)bytes);
 }
 
-/* A read after free. The pointer and the pointee are volatile: the optimiser would remove a plain dead load. */
+/* A read after free. The pointer and the pointee are volatile: the optimiser would remove a plain load. */
 int main(void)
 {
     volatile char *volatile bytes = malloc(16);

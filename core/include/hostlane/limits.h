@@ -1,5 +1,5 @@
-/* Every fixed bound of Hostlane, named once. A request beyond one is refused with HL_E_LIMIT (or the code that the
- * comment names) before anything is changed. Sizes are bytes unless the name says otherwise. */
+/* Every fixed bound of Hostlane, named once. A request beyond one is refused with HL_E_LIMIT (or the code
+ * that the comment names) before anything is changed. Sizes are bytes unless the name says otherwise. */
 #ifndef HOSTLANE_LIMITS_H
 #define HOSTLANE_LIMITS_H
 
@@ -7,26 +7,26 @@
 #define HL_MIB (1024ull * HL_KIB)
 #define HL_GIB (1024ull * HL_MIB)
 
-/* Arenas. A registration call of 512 GiB and more fails in the driver (16 bytes of page table for each 4 KiB page in
- * one kernel allocation), hence chunks; no copy may cross from one chunk into the next. */
+/* Arenas. A registration call of 512 GiB and more fails in the driver (16 bytes of page table for each 4 KiB
+ * page in one kernel allocation), hence chunks; no copy may cross from one chunk into the next. */
 #define HL_ARENA_MAX_BYTES (16ull * 1024 * HL_GIB)
 #define HL_ARENA_CHUNK_BYTES (64ull * HL_GIB)
-#define HL_ARENA_ALIGN 256u         /* every allocation starts and ends on it: bulk copies need 16, lines are 128 */
-#define HL_ARENA_TOUCH_THREADS 64u  /* most threads that first-touch one arena */
-#define HL_ARENA_IMPORTS 64u        /* arenas one client may have mapped */
+#define HL_ARENA_ALIGN 256u /* every allocation starts and ends on it: bulk copies need 16, lines are 128 */
+#define HL_ARENA_TOUCH_THREADS 64u /* most threads that first-touch one arena */
+#define HL_ARENA_IMPORTS 64u       /* arenas one client may have mapped */
 
 /* Layouts. */
-#define HL_LAYOUT_LAYERS 1024u      /* layers in one binding */
-#define HL_LAYOUT_COMPONENTS 4096u  /* K, V, latent, … buffers in one binding */
-#define HL_LAYOUT_TENSORS 4096u     /* registered tensors in one binding */
-#define HL_LAYOUT_GROUPS 16u        /* storage groups in one binding */
+#define HL_LAYOUT_LAYERS 1024u     /* layers in one binding */
+#define HL_LAYOUT_COMPONENTS 4096u /* K, V, latent, … buffers in one binding */
+#define HL_LAYOUT_TENSORS 4096u    /* registered tensors in one binding */
+#define HL_LAYOUT_GROUPS 16u       /* storage groups in one binding */
 #define HL_LAYOUT_PAGE_TOKENS 4096u
 #define HL_LAYOUT_CONFIG_BYTES (1ull * HL_MIB) /* a model's config.json */
 
 /* Plans. */
 #define HL_PLAN_PART_BYTES (1ull * HL_MIB)       /* one encoded part, and the plan bank it goes through */
 #define HL_PLAN_OPERATION_BYTES (32ull * HL_MIB) /* all parts of one operation */
-#define HL_PLAN_SESSION_BYTES (64ull * HL_MIB)   /* all prepared parts of one session; beyond it HL_E_BUDGET */
+#define HL_PLAN_SESSION_BYTES (64ull * HL_MIB)   /* all prepared parts of one session, else HL_E_BUDGET */
 #define HL_PLAN_BLOCKS (1u << 20)                /* blocks in one restore */
 
 /* The executor. */

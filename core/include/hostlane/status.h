@@ -17,7 +17,7 @@ extern "C" {
 
 #define HL_API __attribute__((visibility("default")))
 
-/* X(name, value, what it means). The one list: the enum, hl_status_name() and hl_status_text() come from it. */
+/* X(name, value, what it means). The one list: the enum, hl_status_name() and hl_status_text() use it. */
 #define HL_STATUS_LIST(X)                                                                                    \
     X(OK, 0, "success")                                                                                      \
     X(PENDING, 1, "not finished yet")                                                                        \
@@ -54,8 +54,9 @@ typedef enum hl_status {
 #undef HL_STATUS_ENUM
 } hl_status;
 
-/* What failed, where, and why. Owned by the caller, who may pass NULL wherever a function takes one; it is written
- * only when the function fails. `stage` is a string constant that names the room and step ("plan.decode"). */
+/* What failed, where, and why. Owned by the caller, who may pass NULL wherever a function takes one; it is
+ * written only when the function fails. `stage` is a string constant that names the room and step
+ * ("plan.decode"). */
 typedef struct hl_error {
     hl_status status;
     int sys_errno;   /* errno of the failing system call, or 0 */
