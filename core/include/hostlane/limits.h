@@ -33,6 +33,23 @@
 #define HL_TRANSFER_MAX_SMS 64u        /* most thread blocks the gather kernel may be given */
 #define HL_TRANSFER_BATCH_COPIES 4096u /* copies handed to the driver in one batch call */
 
+/* Sessions and grants. */
+#define HL_GRANT_RECORDS 1024u  /* records of a session: operations it may have pending */
+#define HL_GRANT_TEXT_BYTES 88u /* error text inside a record */
+#define HL_SESSIONS 64u         /* live sessions and unresolved ones; beyond it HL_E_BUDGET */
+#define HL_GPU_RESTORES 128u    /* admitted restores a GPU, held through quarantine; HL_E_BUDGET */
+#define HL_SESSION_BINDINGS 64u /* registered instances of one session */
+#define HL_DESCRIPTOR_BYTES (16ull * HL_MIB) /* descriptor memory of one session */
+#define HL_MESSAGE_BYTES 4096u               /* one control message */
+#define HL_MESSAGE_FDS 64u                   /* file descriptors with one control message */
+#define HL_QUERY_KEYS (1u << 17)             /* keys in one query */
+#define HL_RESTORE_LEASES 64u                /* leases that one restore consumes */
+#define HL_PUBLISH_BLOCKS (1u << 16)         /* blocks in one publish */
+#define HL_PUBLISH_SLOTS 64u                 /* publishes of one session that may be pending */
+#define HL_KEY_BYTES 32u                     /* an engine's block hash, zero-padded */
+#define HL_LEASE_TTL_MS 30000u               /* default time to live of a lease */
+#define HL_INDEX_BLOCKS 10000000u            /* blocks in one Manager's index */
+
 /* Text. */
 #define HL_NAME_BYTES 128u /* a tensor, layer or model name with its NUL */
 
