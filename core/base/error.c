@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-hl_status hl_error_set(hl_error *err, hl_status status, const char *stage, int sys_errno, int device_code,
-                       const char *format, ...)
+void hl_error_set(hl_error *err, hl_status status, const char *stage, int sys_errno, int device_code,
+                  const char *format, ...)
 {
     if (!err)
-        return status;
+        return;
     err->status = status;
     err->sys_errno = sys_errno;
     err->device_code = device_code;
@@ -22,5 +22,4 @@ hl_status hl_error_set(hl_error *err, hl_status status, const char *stage, int s
         snprintf(err->text + used, sizeof err->text - (size_t)used, ": %s",
                  strerror_r(sys_errno, description, sizeof description));
     }
-    return status;
 }

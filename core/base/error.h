@@ -9,19 +9,28 @@
 
 #include "hostlane/status.h"
 
-/* Fills *err (when not NULL) and returns `status`, so that `return HL_FAIL(err, HL_E_RANGE, "plan.decode",
- * "…")` is the one way to fail. The text is a printf format and is cut at the buffer's end. */
-#define HL_FAIL(err, status, stage, ...) hl_error_set((err), (status), (stage), 0, 0, __VA_ARGS__)
+/* Fills *err (when not NULL) and yields `status`, so that `return HL_FAIL(err, HL_E_RANGE, "plan.decode",
+ * "…")` is the one way to fail. The text is a printf format and is cut at the buffer's end. The value does
+ * not pass through the function: a compiler or analyser that sees one source file must know that it is what
+ * was given, hence that outputs are not read after a failure. */
+#define HL_FAIL(err, status, stage, ...) HL_FAIL_WITH(err, status, stage, 0, 0, __VA_ARGS__)
 
 /* The same after a failed system call: keeps `errno_value` and appends its description to the text. */
 #define HL_FAIL_ERRNO(err, status, stage, errno_value, ...)                                                  \
-    hl_error_set((err), (status), (stage), (errno_value), 0, __VA_ARGS__)
+    HL_FAIL_WITH(err, status, stage, errno_value, 0, __VA_ARGS__)
 
 /* The same after a failed driver call: keeps the driver's own code. */
 #define HL_FAIL_DEVICE(err, status, stage, device_code, ...)                                                 \
-    hl_error_set((err), (status), (stage), 0, (device_code), __VA_ARGS__)
+    HL_FAIL_WITH(err, status, stage, 0, device_code, __VA_ARGS__)
 
-hl_status hl_error_set(hl_error *err, hl_status status, const char *stage, int sys_errno, int device_code,
-                       const char *format, ...) __attribute__((format(printf, 6, 7)));
+#define HL_FAIL_WITH(err, status, stage, errno_value, device_code, ...)                                      \
+    ({                                                                                                       \
+        const hl_status failed_with_ = (status);                                                             \
+        hl_error_set((err), failed_with_, (stage), (errno_value), (device_code), __VA_ARGS__);               \
+        failed_with_;                                                                                        \
+    })
+
+void hl_error_set(hl_error *err, hl_status status, const char *stage, int sys_errno, int device_code,
+                  const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 #endif
