@@ -193,15 +193,15 @@ static void more_memory_than_there_is_is_refused_before_any_is_taken(void)
 
 static uint64_t read_free_huge_pages(unsigned kib)
 {
-    char path[128];
+    char path[128], line[32];
     uint64_t free_pages = 0, promised = 0;
     const char *const names[] = {"free", "resv"};
     uint64_t *const values[] = {&free_pages, &promised};
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%ukB/%s_hugepages", kib, names[i]);
         FILE *file = fopen(path, "re");
-        if (file && fscanf(file, "%" SCNu64, values[i]) != 1)
-            *values[i] = 0;
+        if (file && fgets(line, sizeof line, file))
+            *values[i] = strtoull(line, NULL, 10);
         if (file)
             fclose(file);
     }
@@ -346,9 +346,11 @@ static void *find_mapping(const char *name)
 static void take_pages_away(void *user, const char *stage, uint64_t done, uint64_t total)
 {
     (void)stage;
-    if (done == 0)
-        mmap(find_mapping("/memfd:hostlane-arena"), total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-             *(int *)user, 0);
+    if (done != 0)
+        return;
+    void *arena = find_mapping("/memfd:hostlane-arena");
+    CU_ASSERT_PTR_EQUAL(mmap(arena, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, *(int *)user, 0),
+                        arena);
 }
 
 static void an_arena_that_cannot_be_populated_leaves_nothing(void)

@@ -1,5 +1,6 @@
 /* Opening, describing and closing a CUDA device. */
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,14 +79,17 @@ static int attribute_or_unknown(const struct hl_cuda_device *cuda, CUdevice_attr
 
 static int numa_node_of_pci(const char *pci_id)
 {
-    char path[96];
+    char path[96], line[16], *end;
     int node = -1;
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", pci_id);
     FILE *file = fopen(path, "re");
     if (!file)
         return -1;
-    if (fscanf(file, "%d", &node) != 1 || node < 0)
-        node = -1;
+    if (fgets(line, sizeof line, file)) {
+        long number = strtol(line, &end, 10);
+        if (end != line && number >= 0 && number <= INT_MAX)
+            node = (int)number;
+    }
     fclose(file);
     return node;
 }

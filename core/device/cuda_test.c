@@ -21,7 +21,7 @@ static struct fake_driver *fake;
 static int fake_version(void)
 {
     const char *version = getenv("FAKE_CUDA_VERSION");
-    return version ? atoi(version) : 13000;
+    return version ? (int)strtol(version, NULL, 10) : 13000;
 }
 
 /* A fresh Hopper behind the fake driver. */

@@ -180,9 +180,8 @@ static void decode(const char *text, struct hl_ipc_export *export)
 {
     unsigned char *bytes = (void *)export;
     for (size_t i = 0; i < sizeof *export; i++) {
-        unsigned byte = 0;
-        sscanf(text + 2 * i, "%2x", &byte);
-        bytes[i] = (unsigned char)byte;
+        const char digits[] = {text[2 * i], text[2 * i + 1], 0};
+        bytes[i] = (unsigned char)strtoul(digits, NULL, 16);
     }
 }
 
