@@ -29,7 +29,7 @@ static FILE *open_below(const char *root, const char *format, va_list args)
     if (used < 0 || (size_t)used >= sizeof path)
         return NULL;
     int more = vsnprintf(path + used, sizeof path - (size_t)used, format, args);
-    if (more < 0 || (size_t)(used + more) >= sizeof path)
+    if (more < 0 || (size_t)more >= sizeof path - (size_t)used)
         return NULL;
     return fopen(path, "re");
 }

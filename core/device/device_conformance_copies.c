@@ -35,7 +35,7 @@ static bool rows_arrived(const unsigned char *got, const unsigned char *source, 
                          unsigned char gap)
 {
     for (size_t i = 0; i < r->rows; i++)
-        if (memcmp(got + i * r->dst_pitch, source + i * r->src_pitch, r->width) ||
+        if (memcmp(got + i * r->dst_pitch, source + i * r->src_pitch, r->width) != 0 ||
             !all_bytes_are(got + i * r->dst_pitch + r->width, gap, r->dst_pitch - r->width))
             return false;
     return true;

@@ -81,7 +81,8 @@ static void free_all(struct software_device *dev)
 static void close_device(hl_device *handle)
 {
     struct software_device *dev = software(handle);
-    for (struct hl_stream_handle *stream = &dev->null_stream; stream; stream = stream->next)
+    hl_software_stop_stream(dev, &dev->null_stream);
+    for (struct hl_stream_handle *stream = dev->null_stream.next; stream; stream = stream->next)
         hl_software_stop_stream(dev, stream);
     free_all(dev);
     pthread_cond_destroy(&dev->changed);

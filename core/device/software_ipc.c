@@ -36,7 +36,7 @@ static bool read_token(const char *link, char token[TOKEN_BYTES])
     if (size < 0)
         return false;
     errno = ENOENT;
-    if (size < (ssize_t)(prefix + TOKEN_BYTES) || memcmp(name, NAME_PREFIX, prefix))
+    if (size < (ssize_t)(prefix + TOKEN_BYTES) || memcmp(name, NAME_PREFIX, prefix) != 0)
         return false;
     errno = 0;
     memcpy(token, name + prefix, TOKEN_BYTES);
@@ -114,7 +114,7 @@ static hl_status open_exported(const struct handle *handle, int *out, hl_error *
     if (!read_token(link, token) && (errno == EACCES || errno == EPERM))
         return HL_FAIL_ERRNO(err, HL_E_PERMISSION, HL_SOFTWARE_STAGE, errno,
                              "handle: may not look at process %d", handle->pid);
-    if (errno || memcmp(token, handle->token, TOKEN_BYTES))
+    if (errno || memcmp(token, handle->token, TOKEN_BYTES) != 0)
         return refuse_stale(handle, err);
     int fd = open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
@@ -122,7 +122,7 @@ static hl_status open_exported(const struct handle *handle, int *out, hl_error *
                    ? refuse_stale(handle, err)
                    : HL_FAIL_ERRNO(err, HL_E_SYSTEM, HL_SOFTWARE_STAGE, errno, "cannot open %s", link);
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    if (!read_token(link, token) || memcmp(token, handle->token, TOKEN_BYTES) || fstat(fd, &file) ||
+    if (!read_token(link, token) || memcmp(token, handle->token, TOKEN_BYTES) != 0 || fstat(fd, &file) ||
         file.st_ino != handle->inode || (uint64_t)file.st_size < handle->bytes) {
         close(fd);
         return refuse_stale(handle, err);

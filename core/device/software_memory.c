@@ -263,11 +263,13 @@ hl_status hl_software_host_register(hl_device *handle, void *ptr, size_t bytes, 
         .kind = REGION_HOST, .base = (uintptr_t)ptr, .bytes = bytes, .mapped = bytes, .view = ptr, .fd = -1};
     pthread_mutex_lock(&dev->lock);
     int code = chosen_to_fail(dev);
-    if (code)
+    if (code) {
         status = HL_FAIL_DEVICE(err, hl_software_status(code), HL_SOFTWARE_STAGE, code,
                                 "registering [%p, +%zu) failed, as the test asked", ptr, bytes);
-    else
+        assert(status); /* hl_software_status() gives every code of a failure a failure */
+    } else {
         status = hl_software_add_region(dev, region, err);
+    }
     if (status)
         hl_software_free_region(region);
     else

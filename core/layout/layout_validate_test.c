@@ -69,6 +69,15 @@ static void expect(const hl_layout *layout, hl_status status, const char *word)
         expect(&s.layout, status, word);                                                                     \
     } while (0)
 
+/* Member by member: what lies between them is nobody's. */
+static bool same_component(const struct hl_layout_component *a, const struct hl_layout_component *b)
+{
+    return a->layer == b->layer && a->group == b->group && a->tensor == b->tensor && a->role == b->role &&
+           a->offset == b->offset && a->page_stride == b->page_stride && a->row_bytes == b->row_bytes &&
+           a->row_stride == b->row_stride && a->rows == b->rows && a->block_offset == b->block_offset &&
+           a->block_row_stride == b->block_row_stride;
+}
+
 static void the_sample_is_valid_and_copied_whole(void)
 {
     struct sample s;
@@ -78,7 +87,8 @@ static void the_sample_is_valid_and_copied_whole(void)
     expect(&s.layout, HL_OK, "");
     HL_REQUIRE_OK(hl_layout_from_components(&s.layout, &copy, &err), err);
     CU_ASSERT_PTR_NOT_EQUAL(copy->components, s.components);
-    CU_ASSERT_EQUAL(memcmp(copy->components, s.components, sizeof s.components), 0);
+    for (size_t i = 0; i < sizeof s.components / sizeof s.components[0]; i++)
+        CU_ASSERT(same_component(&copy->components[i], &s.components[i]));
     CU_ASSERT_EQUAL(memcmp(copy->tensors, s.tensors, sizeof s.tensors), 0);
     CU_ASSERT_EQUAL(memcmp(copy->groups, s.layout.groups, sizeof copy->groups), 0);
     CU_ASSERT_EQUAL(hl_layout_layer_page_bytes(copy, 1), 64);

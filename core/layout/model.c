@@ -88,6 +88,7 @@ static hl_status check_options(const struct hl_model_geometry *geometry,
     if (options->tp_rank >= ranks)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "tp_rank is %u and must be below tp_size %u",
                        options->tp_rank, ranks);
+    assert(heads != 0); /* check_geometry() */
     if (heads >= ranks ? heads % ranks != 0 : ranks % heads != 0)
         return HL_FAIL(err, HL_E_INVALID, STAGE,
                        "tp_size %u neither divides the %u KV heads nor is a multiple of them", ranks, heads);

@@ -135,7 +135,7 @@ static struct point measure(enum pattern pattern, uint64_t pieces)
 static int once(const char *name, uint64_t pieces)
 {
     enum pattern pattern = SCATTERED;
-    while (pattern < PATTERNS && strcmp(name, pattern_names[pattern]))
+    while (pattern < PATTERNS && strcmp(name, pattern_names[pattern]) != 0)
         pattern++;
     if (pattern == PATTERNS || pieces < 1024 || pieces > 1u << 20) {
         fprintf(stderr, "plan_bench: no pattern %s with %llu pieces\n", name, (unsigned long long)pieces);

@@ -99,7 +99,7 @@ static void make_layout(struct rig *rig)
                              .group_count = shape->groups,
                              .components = components,
                              .tensors = tensors};
-    CU_ASSERT_FATAL(2 * shape->layers <= 128);
+    CU_ASSERT_FATAL(2 * shape->layers <= 128 && shape->groups > 0);
     for (uint32_t group = 0; group < shape->groups; group++)
         description.groups[group] = (struct hl_layout_group){
             .pages = shape->pages, .block_bytes = components_of_group(shape, group) * page};
