@@ -10,13 +10,27 @@ complain() {
 }
 
 mapfile -t sources < <(git ls-files '*.c' '*.h' '*.cu')
-mapfile -t units < <(git ls-files '*.c')
+# The canaries are defects on purpose.
+mapfile -t units < <(git ls-files '*.c' ':!qualification/canaries')
 clang-format --dry-run --Werror "${sources[@]}" || complain "run clang-format -i on the files above"
 
 cuda_include=$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")/../include
-printf '%s\n' "${units[@]}" | xargs -P "$(nproc)" -n 8 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$@" -- \
-    -std=gnu17 -D_GNU_SOURCE -I. -Icore/include -I'"$cuda_include"' -Wall -Wextra 2>/dev/null' tidy ||
-    complain "clang-tidy found the above"
+# Only what it finds is shown, not how much it suppressed. A process takes one file: of several, clang-tidy 14 analyses
+# the second and later with names that it kept from the first, and takes every va_list for an uninitialised one.
+tidy() {
+    clang-tidy --quiet --warnings-as-errors='*' "$1" -- -std=gnu17 -D_GNU_SOURCE -I. -Icore/include \
+        -I"$cuda_include" -Wall -Wextra 2>/dev/null
+}
+export -f tidy
+export cuda_include
+if [ ! -e "$cuda_include/cuda.h" ]; then
+    mapfile -t units < <(grep -LE '"core/device/cuda_(driver|device)\.h"|<cuda\.h>' "${units[@]}")
+    echo "lint: no CUDA headers in $cuda_include: clang-tidy leaves the CUDA back end out"
+fi
+printf '%s\0' "${units[@]}" | xargs -0 -P "$(nproc)" -n 1 bash -c 'tidy "$0"' || complain "clang-tidy found the above"
+for canary in qualification/canaries/{address,leak}_canary.c; do
+    [[ $(tidy "$canary") == *clang-analyzer-unix.Malloc* ]] || complain "clang-tidy no longer finds the defect of $canary"
+done
 
 for file in "${sources[@]}"; do
     lines=$(wc -l <"$file")
