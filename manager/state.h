@@ -1,0 +1,171 @@
+/* The Manager's state, and who touches what.
+ *
+ * One lock (`lock`) guards all of it. The dispatcher thread holds it while it handles an event; a publisher
+ * thread takes it to allocate, to complete and to reply, and never while bytes move. Tools' requests are
+ * answered by the dispatcher.
+ *
+ * Files: manager.c (start, stop, stats, check), dispatch.c (the loop), session.c (accept, bootstrap, loss),
+ * requests.c (register, unregister, query, release, publish admission), admin.c (JSON for tools), store.c
+ * (arena space and eviction), prepare.c (a restore descriptor becomes a plan), grants.c (bank, parts, claim's
+ * counterpart, reaping), quarantine.c, publisher.c (one thread a GPU), options.c and main.c (the daemon),
+ * log.c. */
+#ifndef MANAGER_STATE_H
+#define MANAGER_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "core/arena/arena.h"
+#include "core/channel/channel.h"
+#include "core/device/device.h"
+#include "core/grant/grant.h"
+#include "core/layout/layout.h"
+#include "core/plan/plan.h"
+#include "hostlane/manager.h"
+#include "manager/index.h"
+#include "manager/lease.h"
+#include "manager/namespace.h"
+
+struct manager_publisher; /* publisher.c */
+struct manager_operation; /* grants.c: a grant's owner */
+
+/* One GPU that some binding uses. Made when first needed, kept until the Manager stops. */
+struct manager_gpu {
+    hl_device *dev;
+    unsigned char uuid[16];
+    hl_registration *registrations[HL_ARENA_IMPORTS]; /* of arenas[i] */
+    hl_budget permits;                                /* HL_GPU_RESTORES; held through quarantine */
+    struct manager_publisher *publisher;
+};
+
+struct manager_binding {
+    bool live;
+    bool closing; /* admits nothing more */
+    uint32_t gpu; /* index into gpus */
+    uint32_t namespace_id;
+    hl_layout *layout;
+    hl_devptr *tensors; /* imported, layout->tensor_count */
+    char instance[HL_NAME_BYTES];
+    uint32_t rank;
+    uint32_t operations;          /* admitted, not reaped */
+    uint32_t publishes;           /* accepted, not replied */
+    uint32_t unregister_sequence; /* closing: the request to answer once both are 0 */
+};
+
+enum manager_session_state {
+    MANAGER_SESSION_EMPTY,
+    MANAGER_SESSION_LIVE,      /* channel open */
+    MANAGER_SESSION_DETACHED,  /* channel closed, process alive: its records are still served */
+    MANAGER_SESSION_UNRESOLVED /* process dead, operations in quarantine */
+};
+
+struct manager_session {
+    enum manager_session_state state;
+    uint32_t index;
+    int socket; /* -1 once closed */
+    int pidfd;
+    pid_t pid;
+    char name[64];
+    unsigned char token[16];
+    bool welcomed; /* HELLO has been answered */
+    bool tool;     /* a tool: no memory, no records */
+    hl_grant_memory *grants;
+    hl_descriptors *descriptors;
+    int restore_fd, retirement_fd, publish_fd;
+    hl_bank *bank;
+    hl_budget bytes;      /* leases and operations */
+    hl_budget plan_bytes; /* HL_PLAN_SESSION_BYTES */
+    struct manager_binding bindings[HL_SESSION_BINDINGS];
+    struct manager_operation *operations[HL_GRANT_RECORDS];   /* the owner of each record's grant, or NULL */
+    struct manager_operation *deferred_first, *deferred_last; /* prepared, waiting for bank space; FIFO */
+    uint32_t operation_count;
+    uint32_t quarantined;
+};
+
+struct hl_manager {
+    hl_manager_options options;
+    uint64_t epoch;
+    pthread_mutex_t lock;
+    hl_arena *arenas[HL_ARENA_IMPORTS];
+    uint32_t arena_count;
+    struct manager_gpu gpus[16];
+    uint32_t gpu_count;
+    hl_index *index;
+    hl_namespaces *namespaces;
+    hl_leases *leases;
+    struct manager_session sessions[HL_SESSIONS];
+    hl_manager_snapshot counters; /* only the totals since the start */
+    int listener;
+    int epoll;
+    int wake; /* eventfd: another thread wants the dispatcher's attention */
+    pthread_t dispatcher;
+    bool stopping;
+};
+
+/* --- between the files; all are called with the lock held unless they say otherwise --- */
+
+void manager_log(hl_manager *manager, enum hl_manager_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* store.c: space for one block in any arena, evicting unpinned blocks as needed. HL_E_NOSPACE when pins leave
+ * none. */
+hl_status manager_store_take(hl_manager *manager, uint64_t bytes, uint32_t *arena,
+                             struct hl_allocation *allocation, hl_error *err);
+void manager_store_give(hl_manager *manager, uint32_t arena, uint64_t allocation_id);
+
+/* session.c */
+void manager_session_accept(hl_manager *manager);
+/* The channel is closed or broken: `reason` is logged. The process may live on. */
+void manager_session_detach(hl_manager *manager, struct manager_session *session, const char *reason);
+/* The pidfd fired. */
+void manager_session_died(hl_manager *manager, struct manager_session *session);
+/* Frees a session that has neither channel, nor living process, nor operations. Called after each of those
+ * has changed. */
+void manager_session_settle(hl_manager *manager, struct manager_session *session);
+/* Wakes the engine's worker. */
+void manager_session_notify(struct manager_session *session);
+
+/* requests.c: one received packet of a welcomed session. */
+void manager_request(hl_manager *manager, struct manager_session *session, struct hl_packet *packet);
+/* A binding that is closing and has nothing left: releases it and answers the request. */
+void manager_binding_settle(hl_manager *manager, struct manager_session *session,
+                            struct manager_binding *binding);
+/* The GPU with this uuid, opened and registered with every arena when it is new. */
+hl_status manager_gpu_get(hl_manager *manager, const unsigned char uuid[16], uint32_t *gpu, hl_error *err);
+
+/* admin.c: the JSON answer to a tool, in a memfd. */
+hl_status manager_admin(hl_manager *manager, const struct hl_admin *request, int *json_fd, hl_error *err);
+
+/* grants.c: looks at one marked record and does what its state asks for. */
+void manager_grants_look(hl_manager *manager, struct manager_session *session, uint32_t record);
+/* Every record that has an owner, and every submitted one: for maintenance after lost notifications. */
+void manager_grants_sweep(hl_manager *manager, struct manager_session *session);
+/* Revokes what has not been claimed, releases what has drained; with `dead`, quarantines what is active (I7).
+ */
+void manager_grants_lose(hl_manager *manager, struct manager_session *session, bool dead);
+/* A deferred grant may fit now. */
+void manager_grants_resume(hl_manager *manager, struct manager_session *session);
+
+/* prepare.c: decodes and validates the descriptor of a record in PREPARING, compiles its plan, consumes its
+ * leases. On success *operation owns the pins, the bytes, the plan bytes and a permit. On failure nothing is
+ * consumed, except for HL_E_BUDGET of plan bytes, which consumes the leases and releases their sources. */
+hl_status manager_prepare(hl_manager *manager, struct manager_session *session, uint32_t record,
+                          uint32_t generation, struct manager_operation **operation, hl_error *err);
+
+/* quarantine.c */
+void manager_quarantine_add(hl_manager *manager, struct manager_session *session,
+                            struct manager_operation *operation);
+/* An operator's decision: releases the sources of one quarantined operation. HL_E_NOT_FOUND. */
+hl_status manager_quarantine_release(hl_manager *manager, const uint64_t operation[3],
+                                     const char *operator_name, hl_error *err);
+
+/* publisher.c: accepts a publish (blocks are copied); the outcome goes to the session's slot. */
+hl_status manager_publisher_start(hl_manager *manager, uint32_t gpu, hl_error *err);
+hl_status manager_publish(hl_manager *manager, struct manager_session *session,
+                          struct manager_binding *binding, const struct hl_publish_message *request,
+                          const struct hl_publish_block *blocks, hl_error *err);
+void manager_publisher_stop(hl_manager *manager, uint32_t gpu); /* without the lock: joins the thread */
+
+#endif
