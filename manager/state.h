@@ -46,12 +46,15 @@ struct manager_binding {
     uint32_t gpu; /* index into gpus */
     uint32_t namespace_id;
     hl_layout *layout;
-    hl_devptr *tensors; /* imported, layout->tensor_count */
+    hl_devptr *tensors; /* layout->tensor_count addresses inside `imports`; 0: the engine exported none */
+    hl_devptr *imports; /* one for each distinct allocation: what ipc_import() returned */
+    uint32_t import_count;
     char instance[HL_NAME_BYTES];
     uint32_t rank;
-    uint32_t operations;          /* admitted, not reaped */
-    uint32_t publishes;           /* accepted, not replied */
+    uint32_t operations; /* admitted, not reaped: grants.c counts, then calls manager_binding_settle() */
+    uint32_t publishes;  /* accepted, not replied: requests.c counts up, manager_publish_replied() down */
     uint32_t unregister_sequence; /* closing: the request to answer once both are 0 */
+    bool answer_unregister;       /* there is such a request */
 };
 
 enum manager_session_state {
@@ -77,6 +80,11 @@ struct manager_session {
     hl_bank *bank;
     hl_budget bytes;      /* leases and operations */
     hl_budget plan_bytes; /* HL_PLAN_SESSION_BYTES */
+    uint64_t
+        serial; /* unlike the index never used again: an event of a former session of this slot is stale */
+    bool ended; /* BYE: the engine has nothing outstanding and asks for nothing more */
+    uint64_t looks[HL_GRANT_RECORDS / 64]; /* dispatch.c: marks taken, records not looked at yet */
+    uint64_t publish_slots; /* in use: bit = slot; private, as the slot's own state is the peer's */
     struct manager_binding bindings[HL_SESSION_BINDINGS];
     struct manager_operation *operations[HL_GRANT_RECORDS];   /* the owner of each record's grant, or NULL */
     struct manager_operation *deferred_first, *deferred_last; /* prepared, waiting for bank space; FIFO */
@@ -84,8 +92,23 @@ struct manager_session {
     uint32_t quarantined;
 };
 
+/* A connection whose HELLO has not come yet. It takes no session; while all are taken, others wait in the
+ * listener's queue. */
+struct manager_greeting {
+    int socket; /* -1: unused */
+    pid_t pid;
+    uint64_t serial;
+    int64_t deadline_ns;
+};
+
+enum {
+    MANAGER_TOOL_SESSIONS = 8,
+    MANAGER_SESSION_SLOTS = HL_SESSIONS + MANAGER_TOOL_SESSIONS,
+    MANAGER_GREETINGS = 16
+};
+
 struct hl_manager {
-    hl_manager_options options;
+    hl_manager_options options; /* socket_path is this struct's own copy */
     uint64_t epoch;
     pthread_mutex_t lock;
     hl_arena *arenas[HL_ARENA_IMPORTS];
@@ -95,7 +118,11 @@ struct hl_manager {
     hl_index *index;
     hl_namespaces *namespaces;
     hl_leases *leases;
-    struct manager_session sessions[HL_SESSIONS];
+    /* Engines have the first HL_SESSIONS. Tools have the rest, so that an operator gets in when quarantine
+     * has used up all others. */
+    struct manager_session sessions[MANAGER_SESSION_SLOTS];
+    struct manager_greeting greetings[MANAGER_GREETINGS];
+    uint64_t serial;              /* of the latest connection */
     hl_manager_snapshot counters; /* only the totals since the start */
     int listener;
     int epoll;
@@ -124,7 +151,7 @@ void manager_session_died(hl_manager *manager, struct manager_session *session);
 /* Frees a session that has neither channel, nor living process, nor operations. Called after each of those
  * has changed. */
 void manager_session_settle(hl_manager *manager, struct manager_session *session);
-/* Wakes the engine's worker. */
+/* Wakes the engine's worker. No effect on a session that has no engine any more. */
 void manager_session_notify(struct manager_session *session);
 
 /* requests.c: one received packet of a welcomed session. */
@@ -132,7 +159,13 @@ void manager_request(hl_manager *manager, struct manager_session *session, struc
 /* A binding that is closing and has nothing left: releases it and answers the request. */
 void manager_binding_settle(hl_manager *manager, struct manager_session *session,
                             struct manager_binding *binding);
-/* The GPU with this uuid, opened and registered with every arena when it is new. */
+/* A publish of this binding has its outcome in `slot`, which is FINISHED, and the session has been told
+ * through publish_fd: frees the slot for the next publish, counts binding->publishes down and settles binding
+ * and session. Called by the publisher's thread with the lock held, once for each publish that
+ * manager_publish() accepted; nothing of session or binding is touched after it. */
+void manager_publish_replied(hl_manager *manager, struct manager_session *session,
+                             struct manager_binding *binding, uint32_t slot);
+/* The GPU with this uuid, opened and registered with every arena, its publisher started, when it is new. */
 hl_status manager_gpu_get(hl_manager *manager, const unsigned char uuid[16], uint32_t *gpu, hl_error *err);
 
 /* admin.c: the JSON answer to a tool, in a memfd. */
@@ -161,11 +194,17 @@ void manager_quarantine_add(hl_manager *manager, struct manager_session *session
 hl_status manager_quarantine_release(hl_manager *manager, const uint64_t operation[3],
                                      const char *operator_name, hl_error *err);
 
-/* publisher.c: accepts a publish (blocks are copied); the outcome goes to the session's slot. */
+/* publisher.c: accepts a publish (blocks are copied); the outcome goes to the session's slot. The caller
+ * (requests.c) has checked binding, group, pages, slot and exports, and counts the publish when this returns
+ * HL_OK; the publisher ends it with manager_publish_replied(). Session and binding live until then. */
 hl_status manager_publisher_start(hl_manager *manager, uint32_t gpu, hl_error *err);
 hl_status manager_publish(hl_manager *manager, struct manager_session *session,
                           struct manager_binding *binding, const struct hl_publish_message *request,
                           const struct hl_publish_block *blocks, hl_error *err);
-void manager_publisher_stop(hl_manager *manager, uint32_t gpu); /* without the lock: joins the thread */
+/* Without the lock: finishes what was accepted, joins the thread. Called when no session admits any more. */
+void manager_publisher_stop(hl_manager *manager, uint32_t gpu);
+/* T1: called by the dispatcher each second; warns once a minute of a publish that has run for longer than
+ * that. */
+void manager_publisher_watch(hl_manager *manager, uint32_t gpu, int64_t now_ns);
 
 #endif
