@@ -29,10 +29,19 @@
  *     ACTIVE        PART_DRAINED  engine   a part that is not the last one has drained
  *     ACTIVE        DRAINED       engine   the last part, or a failure whose accepted work has drained
  *     PART_DRAINED  GRANTED       Manager  with the next part
- *     PART_DRAINED  REVOKED       Manager  the session is lost or the operation cancelled: that part has
- * drained and no other was granted DRAINED       REAPED        Manager  } after every COMPLETED     REAPED
- * Manager  } source owner REVOKED       REAPED        Manager  } is REJECTED      REAPED        Manager  }
- * released REAPED        FREE          engine   its retirement loop; generation + 1
+ *     PART_DRAINED  REVOKED       Manager  session lost or operation cancelled: that part has drained
+ *                                          and no other was granted
+ *     DRAINED       REAPED        Manager  }
+ *     COMPLETED     REAPED        Manager  } after every source owner
+ *     REVOKED       REAPED        Manager  } is released
+ *     REJECTED      REAPED        Manager  }
+ *     REAPED        FREE          engine   its retirement loop; generation + 1
+ *
+ * Generations count from 1 and go from 2^32 - 1 back to 1: 0 is none, in `submitted` and in `cancel`.
+ *
+ * The Manager writes nothing into a record that is GRANTED: the engine may claim it meanwhile and write the
+ * same fields. What a revocation says (`status`, `text`) is therefore written before each GRANTED, and stands
+ * when the revocation wins; an engine that claims overwrites it before DRAINED.
  */
 #ifndef CORE_GRANT_GRANT_H
 #define CORE_GRANT_GRANT_H
@@ -94,17 +103,19 @@ struct hl_grant_record {
     /* engine, in RESERVED: the generation, once the descriptor is complete (release). The Manager claims only
      * when it equals the word's generation. */
     _Atomic uint32_t submitted;
-    /* engine, from RESERVED to PREPARING: the generation to cancel. A request; the Manager decides. */
+    /* engine, from RESERVED to PREPARING: the generation to cancel. A request; the Manager decides. Set to 0
+     * when reserved: 2^32 generations later the old value would be meant. */
     _Atomic uint32_t cancel;
-    /* engine, in ACTIVE: parts whose bytes have been copied out of the bank, so that their space may be
-     * reused. */
+    /* engine, 0 in RESERVED, counted in ACTIVE: parts of this operation whose bytes have been copied out of
+     * the bank, so that their space may be reused. */
     _Atomic uint32_t consumed;
     /* Manager, before GRANTED */
     uint16_t part_index;
     uint16_t part_count;
     uint32_t bank_offset;
     uint32_t bank_bytes;
-    /* Manager before REJECTED, REVOKED or COMPLETED; engine before DRAINED: an hl_status */
+    /* Manager in PREPARING, MANAGED and PART_DRAINED; engine in ACTIVE: an hl_status. Valid in REJECTED,
+     * REVOKED, COMPLETED and DRAINED. */
     int32_t status;
     uint64_t bytes;                    /* copied: engine before DRAINED, Manager before COMPLETED */
     uint64_t stage_ns[HL_STAGE_COUNT]; /* engine before DRAINED; all zero when not traced */
@@ -133,21 +144,38 @@ int hl_grant_memory_fd(const hl_grant_memory *memory);
 /* Computed from sizes and offsets of everything shared; exchanged at bootstrap. */
 uint64_t hl_grant_layout_signature(void);
 
+/* Whether a private copy of a record holds only what its writers may have put there: a known state and no
+ * other bit in the word, terminated text, and what this state says is valid: the part inside the bank and
+ * among its operation's parts (GRANTED, ACTIVE, PART_DRAINED), a known status that is an error (REJECTED,
+ * REVOKED) or not a pending one (COMPLETED, DRAINED). A predicate of the bytes only; whose they are, which
+ * generation is meant and how much of the bank is the operation's is checked against private state. */
+bool hl_grant_record_is_sane(const struct hl_grant_record *copy);
+
+/* I5: whether an operation in this state must have its sources' owner: from GRANTED, or MANAGED, until the
+ * Manager has seen it drained, completed or revoked. */
+bool hl_grant_state_needs_owner(uint32_t state);
+
 struct hl_grant_record *hl_grant_record_at(hl_grant_memory *memory,
                                            uint32_t index); /* index < HL_GRANT_RECORDS */
 void *hl_grant_bank(hl_grant_memory *memory);               /* HL_PLAN_PART_BYTES bytes */
 
 struct hl_grant_word hl_grant_load(hl_grant_memory *memory, uint32_t index);
 
+/* Copies a record out, its word first (acquire): every field that nobody may write in the copied state is as
+ * it was published. Call it in states in which the peer writes nothing (not RESERVED before
+ * `submitted`, not ACTIVE). */
+void hl_grant_copy(hl_grant_memory *memory, uint32_t index, struct hl_grant_record *copy);
+
 /* The one way to change a word. True when the record was in `from` of `generation` and now is in `to`; false,
- * and nothing changed, otherwise. `to` FREE adds one to the generation. Asserts that the table has the
+ * and nothing changed, otherwise. `to` FREE leaves the next generation. Asserts that the table has the
  * transition. */
 bool hl_grant_move(hl_grant_memory *memory, uint32_t index, uint32_t generation, enum hl_grant_state from,
                    enum hl_grant_state to);
 bool hl_grant_transition_exists(enum hl_grant_state from, enum hl_grant_state to);
 const char *hl_grant_state_name(uint32_t state); /* "GRANTED"; "unknown" */
 
-/* Dirty bitset, engine to Manager: "look at this record". Setting never blocks and cannot overflow. */
+/* Dirty bitset, engine to Manager: "look at this record". Setting never blocks and cannot overflow. What was
+ * written before the mark is visible to who takes it. Mark first, then signal; read the signal, then take. */
 void hl_grant_mark(hl_grant_memory *memory, uint32_t index);
 /* Takes all marks and writes the indices, ascending; at most HL_GRANT_RECORDS. Returns how many. A mark set
  * during the call is returned by this call or the next. */
@@ -156,13 +184,14 @@ size_t hl_grant_take_marks(hl_grant_memory *memory, uint32_t indices[HL_GRANT_RE
 /* --- Manager-private --- */
 
 /* Space in one session's plan bank. Not thread-safe. First fit over 64-byte units, neighbours merge when
- * freed. */
+ * freed. `bytes` of a bank: a multiple of 64 (HL_E_INVALID), at most HL_PLAN_PART_BYTES (HL_E_LIMIT). */
+#define HL_BANK_UNIT_BYTES 64u
 typedef struct hl_bank hl_bank;
 hl_status hl_bank_create(uint32_t bytes, hl_bank **bank, hl_error *err);
 void hl_bank_destroy(hl_bank *bank);
-bool hl_bank_take(hl_bank *bank, uint32_t bytes, uint32_t *offset); /* false when full */
+bool hl_bank_take(hl_bank *bank, uint32_t bytes, uint32_t *offset); /* bytes > 0; false when full */
 void hl_bank_give(hl_bank *bank, uint32_t offset, uint32_t bytes);  /* asserts that exactly this was taken */
-uint32_t hl_bank_used(const hl_bank *bank);
+uint32_t hl_bank_used(const hl_bank *bank);                         /* bytes of whole units */
 
 /* A credit counter: taken once, returned once (I2). Thread-safe. */
 typedef struct hl_budget {
