@@ -25,9 +25,8 @@ struct hl_transfer {
     hl_event *seen_events; /* scratch of the check for distinct layer events: an open-addressing set */
     size_t seen_capacity;  /* a power of two, at least twice the layers */
 
-    hl_operation *submitting; /* the operation that has not submitted its last part, or NULL */
-    size_t operations;        /* open */
-    bool lost; /* the copy stream failed: what it accepted may still run, and it takes no more */
+    size_t operations; /* open */
+    bool lost;         /* the copy stream failed: what it accepted may still run, and it takes no more */
 };
 
 struct hl_operation {

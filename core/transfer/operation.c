@@ -107,10 +107,6 @@ hl_status hl_operation_start(hl_transfer *transfer, const struct hl_operation_op
     if (transfer->lost)
         return HL_FAIL(err, HL_E_STATE, "transfer.start",
                        "the copy stream has failed: open another executor");
-    if (transfer->submitting)
-        return HL_FAIL(err, HL_E_BUSY, "transfer.start",
-                       "another operation has not submitted its last part yet (part %u of %u)",
-                       transfer->submitting->next_part, transfer->submitting->part_count);
     hl_status status = options->layer_events ? check_events(transfer, options->layer_events, err) : HL_OK;
     if (status != HL_OK)
         return status;
@@ -128,8 +124,13 @@ hl_status hl_operation_start(hl_transfer *transfer, const struct hl_operation_op
         if (status != HL_OK)
             goto err_event;
     }
+    if (options->ready_event) {
+        status =
+            transfer->dev->ops->stream_wait_event(transfer->dev, transfer->stream, options->ready_event, err);
+        if (status != HL_OK)
+            goto err_event;
+    }
     hl_device_leave(transfer->dev);
-    transfer->submitting = started;
     transfer->operations++;
     *operation = started;
     return HL_OK;
@@ -172,6 +173,7 @@ static hl_status report(const hl_operation *operation, struct hl_operation_resul
     *result = (struct hl_operation_result){.status = operation->status,
                                            .drained = operation->drained,
                                            .submitted = operation->submitted,
+                                           .accepted = operation->accepted,
                                            .bytes = operation->bytes};
     if (operation->status != HL_OK && err)
         *err = operation->error;
@@ -202,8 +204,6 @@ void hl_operation_close(hl_operation *operation)
         return;
     hl_transfer *transfer = operation->transfer;
     observe(operation, true);
-    if (transfer->submitting == operation)
-        transfer->submitting = NULL;
     give_event_back(transfer, operation->completion);
     assert(transfer->operations > 0);
     transfer->operations--;

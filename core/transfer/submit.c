@@ -7,8 +7,6 @@
 
 static void keep_first_failure(hl_operation *operation, hl_status status, const hl_error *error)
 {
-    if (operation->transfer->submitting == operation)
-        operation->transfer->submitting = NULL;
     if (operation->status == HL_OK) {
         operation->status = status;
         operation->error = *error;
@@ -164,7 +162,9 @@ hl_status hl_operation_submit(hl_operation *operation, const void *bytes, size_t
     if (operation->submitted)
         return HL_FAIL(err, HL_E_STATE, "transfer.submit", "all %u parts have been submitted",
                        operation->part_count);
-    hl_status status = prepare(operation, bytes, size, &part, &error);
+    hl_status status = operation->transfer->lost
+                           ? HL_FAIL(&error, HL_E_STATE, "transfer.submit", "the copy stream has failed")
+                           : prepare(operation, bytes, size, &part, &error);
     if (status == HL_OK)
         status = submit_work(operation, &error);
     if (status != HL_OK) {
@@ -177,9 +177,6 @@ hl_status hl_operation_submit(hl_operation *operation, const void *bytes, size_t
     operation->drained = false;
     operation->next_part++;
     operation->part_count = part.header->part_count;
-    if (operation->next_part == operation->part_count) {
-        operation->submitted = true;
-        operation->transfer->submitting = NULL;
-    }
+    operation->submitted = operation->next_part == operation->part_count;
     return HL_OK;
 }

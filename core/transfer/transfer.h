@@ -82,15 +82,17 @@ hl_stream hl_transfer_stream(const hl_transfer *transfer);
 /* Starts an operation; nothing is submitted when it fails. `ready_stream` is the stream whose earlier work
  * must finish before destinations may be written: idle is proof, a busy one is recorded on an event that the
  * copy stream waits for, a query error rejects the operation. With `has_ready_stream` false there is nothing
- * to wait for. `layer_events` holds one live, distinct event a registered layer (HL_E_INVALID otherwise),
- * recorded on the copy stream; NULL for none. Only one operation of an executor submits at a time
- * (HL_E_BUSY); the next may start as soon as this one has submitted its last part, while it still drains.
- * HL_E_STATE once the copy stream has failed: an executor with a result that was not drained takes no more.
+ * to wait for. `ready_event`, when not NULL, is waited for by the copy stream too, as it is recorded now: for
+ * a caller that looked at the stream earlier. `layer_events` holds one live, distinct event a registered
+ * layer (HL_E_INVALID otherwise), recorded on the copy stream; NULL for none. Operations of one executor may
+ * overlap, and parts of several may take turns. HL_E_STATE once the copy stream has failed: an executor with
+ * a result that was not drained takes no more.
  */
 struct hl_operation_options {
     struct hl_plan_identity identity; /* parts of another operation are refused with HL_E_STATE */
     bool has_ready_stream;
     hl_stream ready_stream;
+    hl_event ready_event;         /* NULL: none */
     const hl_event *layer_events; /* `layers` of the executor's options */
 };
 hl_status hl_operation_start(hl_transfer *transfer, const struct hl_operation_options *options,
@@ -119,6 +121,7 @@ struct hl_operation_result {
     hl_status status; /* HL_OK, or the first failure */
     bool drained;     /* nothing that was accepted can still touch a source or a destination */
     bool submitted;   /* every part was submitted and every layer event recorded */
+    bool accepted;    /* the device took something: false is proof that no page was touched */
     uint64_t bytes;   /* submitted */
 };
 

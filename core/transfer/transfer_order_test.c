@@ -107,6 +107,40 @@ static void an_idle_ready_stream_costs_nothing(void)
     rig_close(&rig);
 }
 
+/* A caller that recorded an event when it looked at the stream: the copy stream waits for that record. */
+static void nothing_is_written_before_a_ready_event(void)
+{
+    struct rig rig;
+    hl_error err = {0};
+    hl_event ready = NULL;
+    hl_operation *operation = NULL;
+    struct hl_operation_result result = {0};
+    open_rig(&rig, HL_ROUTE_DIRECT);
+    hl_stream busy = make_busy_stream(&rig);
+    rig_compile(&rig, 3, rig.shape.blocks, false, 0);
+    HL_REQUIRE_OK(hl_device_enter(rig.dev, &err), err);
+    HL_REQUIRE_OK(rig.dev->ops->event_create(rig.dev, 0, &ready, &err), err);
+    HL_REQUIRE_OK(rig.dev->ops->event_record(rig.dev, ready, busy, &err), err);
+    hl_device_leave(rig.dev);
+    struct hl_operation_options options = {
+        .identity = rig.identity, .ready_event = ready, .layer_events = rig.events};
+    HL_REQUIRE_OK(hl_operation_start(rig.transfer, &options, &operation, &err), err);
+    HL_EXPECT_OK(rig_submit_part(&rig, operation, 0, &err), err);
+    CU_ASSERT_EQUAL(hl_operation_poll(operation, &result, &err), HL_PENDING);
+    CU_ASSERT_TRUE(is_poisoned(&rig));
+    hl_software_release(rig.dev, busy);
+    HL_EXPECT_OK(hl_operation_drain(operation, &result, &err), err);
+    hl_operation_close(operation);
+    CU_ASSERT_TRUE(rig_tensors_match(&rig));
+    HL_REQUIRE_OK(hl_device_enter(rig.dev, &err), err);
+    HL_EXPECT_OK(rig.dev->ops->event_destroy(rig.dev, ready, &err), err);
+    /* No longer an event: refused, and nothing of the operation is left. */
+    HL_EXPECT_STATUS(hl_operation_start(rig.transfer, &options, &operation, &err), HL_E_INVALID, err);
+    hl_device_leave(rig.dev);
+    destroy_stream(&rig, busy);
+    rig_close(&rig);
+}
+
 /* The one reusable event is recorded again while the copy stream still waits for its earlier record. */
 static void two_busy_ready_streams_are_both_waited_for(void)
 {
@@ -304,6 +338,7 @@ static void the_callers_context_is_left_as_it_was(void)
 }
 
 HL_TESTS(transfer_order, HL_CASE(nothing_is_written_before_a_busy_ready_stream),
-         HL_CASE(an_idle_ready_stream_costs_nothing), HL_CASE(two_busy_ready_streams_are_both_waited_for),
-         HL_CASE(a_failed_ready_stream_is_refused), HL_CASE(layer_events_complete_in_order),
-         HL_CASE(two_operations_are_in_flight_at_once), HL_CASE(the_callers_context_is_left_as_it_was));
+         HL_CASE(an_idle_ready_stream_costs_nothing), HL_CASE(nothing_is_written_before_a_ready_event),
+         HL_CASE(two_busy_ready_streams_are_both_waited_for), HL_CASE(a_failed_ready_stream_is_refused),
+         HL_CASE(layer_events_complete_in_order), HL_CASE(two_operations_are_in_flight_at_once),
+         HL_CASE(the_callers_context_is_left_as_it_was));
