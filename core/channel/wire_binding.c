@@ -94,7 +94,7 @@ static hl_status check_tensor(const struct hl_wire_tensor *tensor, uint32_t i, h
     return HL_OK;
 }
 
-/* Field by field, since a copied struct may bring its gap along. */
+/* Around its gap, in which the struct may hold anything. */
 static void put_component(const struct hl_layout_component *component, unsigned char *at)
 {
     memset(at, 0, sizeof *component);
