@@ -77,7 +77,7 @@ bool hl_bank_take(hl_bank *bank, uint32_t bytes, uint32_t *offset)
 static bool begins_at(const hl_bank *bank, uint32_t unit)
 {
     uint32_t first = 0;
-    while (first < unit)
+    while (first < unit && first < bank->units)
         first += bank->spans[first].units;
     return first == unit && first < bank->units;
 }
