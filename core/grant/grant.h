@@ -144,11 +144,12 @@ int hl_grant_memory_fd(const hl_grant_memory *memory);
 /* Computed from sizes and offsets of everything shared; exchanged at bootstrap. */
 uint64_t hl_grant_layout_signature(void);
 
-/* Whether a private copy of a record holds only what its writers may have put there: a known state and no
- * other bit in the word, terminated text, and what this state says is valid: the part inside the bank and
- * among its operation's parts (GRANTED, ACTIVE, PART_DRAINED), a known status that is an error (REJECTED,
- * REVOKED) or not a pending one (COMPLETED, DRAINED). A predicate of the bytes only; whose they are, which
- * generation is meant and how much of the bank is the operation's is checked against private state. */
+/* Whether a private copy of a record holds only what its writers may have put there at any instant: a known
+ * state and no other bit in the word, terminated text, and what this state says is valid: a part inside the
+ * bank and among its operation's parts (GRANTED, ACTIVE); a known status that is an error (REJECTED, REVOKED)
+ * or HL_OK or an error (COMPLETED, DRAINED). A predicate of the bytes only; whose they are, which generation
+ * is meant, which part is running and how much of the bank is the operation's is checked against private
+ * state. */
 bool hl_grant_record_is_sane(const struct hl_grant_record *copy);
 
 /* I5: whether an operation in this state must have its sources' owner: from GRANTED, or MANAGED, until the
