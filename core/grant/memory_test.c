@@ -256,7 +256,7 @@ static void what_a_dead_engine_wrote_is_seen_by_the_manager(void)
 {
     hl_grant_memory *memory = must_create();
     uint32_t indices[HL_GRANT_RECORDS];
-    strcpy(hl_grant_bank(memory), "plan");
+    memcpy(hl_grant_bank(memory), "plan", 5);
     CU_ASSERT_EQUAL(run_engine(hl_grant_memory_fd(memory)), 0);
     CU_ASSERT_EQUAL(hl_grant_take_marks(memory, indices), 1);
     CU_ASSERT_EQUAL(indices[0], RECORD);

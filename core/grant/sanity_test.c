@@ -136,7 +136,7 @@ static void a_copy_is_the_whole_record(void)
     for (unsigned i = 0; i < sizeof copy; i++)
         record[i] = (unsigned char)(i + 1);
     hl_grant_copy(memory, 11, &copy);
-    CU_ASSERT_EQUAL(memcmp(&copy, record, sizeof copy), 0);
+    CU_ASSERT_EQUAL(memcmp((const unsigned char *)&copy, record, sizeof copy), 0);
     hl_grant_memory_close(memory);
 }
 
