@@ -17,7 +17,7 @@ void folder_make(char folder[8])
 {
     const char *base = getenv("TEST_TMPDIR");
     CU_ASSERT_EQUAL_FATAL(chdir(base ? base : "/tmp"), 0);
-    strcpy(folder, "XXXXXX");
+    memcpy(folder, "XXXXXX", 7);
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
 }
 

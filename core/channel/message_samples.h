@@ -15,10 +15,10 @@ enum field_sort {
 };
 
 struct field {
-    enum hl_message_kind kind;
     const char *name; /* what an error calls it */
     size_t offset;
     size_t size;
+    enum hl_message_kind kind;
     enum field_sort sort;
 };
 
