@@ -10,7 +10,7 @@ void manager_record_explain(struct manager_session *session, uint32_t record, hl
 {
     struct hl_grant_record *shared = hl_grant_record_at(session->grants, record);
     char line[HL_GRANT_TEXT_BYTES] = {0};
-    snprintf(line, sizeof line, "%s", text);
+    snprintf(line, sizeof line, "%.*s", (int)sizeof line - 1, text);
     shared->status = status;
     shared->bytes = 0;
     memcpy(shared->text, line, sizeof line);

@@ -52,7 +52,7 @@ hl_status manager_publish(hl_manager *manager, struct manager_session *session,
 static void fail(struct manager_publish *publish, hl_status status, const char *text)
 {
     publish->status = status;
-    snprintf(publish->text, sizeof publish->text, "%s", text);
+    snprintf(publish->text, sizeof publish->text, "%.*s", (int)sizeof publish->text - 1, text);
     publish->next_block = publish->block_count;
 }
 
