@@ -29,6 +29,12 @@ static void close_fd(int *fd)
 static hl_status open_manager(hl_engine *engine, hl_error *err)
 {
     socklen_t size = sizeof engine->pidfd;
+    if (engine->tuning.manager_pidfd >= 0) {
+        engine->pidfd = fcntl(engine->tuning.manager_pidfd, F_DUPFD_CLOEXEC, 0);
+        if (engine->pidfd < 0)
+            return HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot duplicate a pidfd");
+        return HL_OK;
+    }
     if (getsockopt(engine->socket, SOL_SOCKET, SO_PEERPIDFD, &engine->pidfd, &size) == 0)
         return HL_OK;
     engine->pidfd = (int)syscall(SYS_pidfd_open, engine->manager, 0);

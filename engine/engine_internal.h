@@ -45,6 +45,7 @@ struct engine_tuning {
     int64_t tick_ns;     /* maintenance, which finds what a lost notification hid (I6) */
     void (*at)(void *user, enum engine_point point, uint32_t record); /* may be NULL */
     void *at_user;
+    int manager_pidfd; /* borrowed: the process whose end is the Manager's; -1: the one behind the socket */
 };
 extern const struct engine_tuning engine_default_tuning;
 
