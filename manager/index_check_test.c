@@ -127,5 +127,22 @@ static void wrong_slots_are_seen(void)
     BREAK(index->table.limit = 4, "entries in a table for 4");
 }
 
+/* In the middle of a move: the former table still holds the larger tags. */
+static void a_boundary_that_tables_do_not_keep_is_seen(void)
+{
+    enum { FIRST = HL_INDEX_FIRST_LIMIT };
+    static const uint64_t wrong[] = {0, HL_INDEX_NO_MOVE};
+    for (unsigned i = 0; i < 2; i++) {
+        hl_index *index = open_index(2 * FIRST, NULL);
+        for (unsigned block = 0; block < FIRST + 10; block++)
+            must_publish(index, block, 10);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(index->former.slots);
+        expect_sound(index);
+        index->boundary = wrong[i]; /* makes the one table wrong, then the other */
+        expect_broken(index, "wrong table for its tag");
+    }
+}
+
 HL_TESTS(index_check, HL_CASE(wrong_counts_are_seen), HL_CASE(wrong_entries_are_seen),
-         HL_CASE(wrong_links_are_seen), HL_CASE(wrong_slots_are_seen));
+         HL_CASE(wrong_links_are_seen), HL_CASE(wrong_slots_are_seen),
+         HL_CASE(a_boundary_that_tables_do_not_keep_is_seen));

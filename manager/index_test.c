@@ -1,10 +1,29 @@
 #include "manager/index.h"
 
+#include <errno.h>
 #include <openssl/core_names.h>
 #include <openssl/evp.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "manager/index_hash.h"
+#include "manager/index_private.h"
 #include "manager/index_testing.h"
+
+/* Stands in for the C library's: interrupted once, then as the kernel says, or without a source. */
+static unsigned interruptions;
+static bool no_random_bytes;
+
+ssize_t getrandom(void *bytes, size_t size, unsigned flags)
+{
+    if (no_random_bytes || interruptions > 0) {
+        errno = interruptions > 0 ? EINTR : ENOSYS;
+        interruptions -= interruptions > 0;
+        return -1;
+    }
+    return syscall(SYS_getrandom, bytes, size, flags);
+}
 
 static void a_block_is_found_only_once_it_is_complete(void)
 {
@@ -394,6 +413,30 @@ static void a_large_index_costs_little_until_it_fills(void)
     hl_index_destroy(index);
 }
 
+static void the_seed_is_random_unless_given(void)
+{
+    struct hl_index_options options = {.capacity = 4};
+    hl_index *a = NULL, *b = NULL;
+    hl_error err;
+    interruptions = 1;
+    HL_REQUIRE_OK(hl_index_create(&options, &a, &err), err);
+    HL_REQUIRE_OK(hl_index_create(&options, &b, &err), err);
+    CU_ASSERT_NOT_EQUAL(memcmp(a->seed, b->seed, sizeof a->seed), 0);
+    hl_index_destroy(a);
+    hl_index_destroy(b);
+    no_random_bytes = true;
+    a = NULL;
+    HL_EXPECT_STATUS(hl_index_create(&options, &a, &err), HL_E_SYSTEM, err);
+    CU_ASSERT_TRUE(a == NULL && err.sys_errno == ENOSYS);
+    no_random_bytes = false;
+}
+
+static void address_space_that_cannot_be_had_is_refused(void)
+{
+    CU_ASSERT_PTR_NULL(hl_index_memory_get(&hl_index_system_memory, 1ull << 60));
+    hl_index_memory_put(&hl_index_system_memory, NULL, 1ull << 60);
+}
+
 static void the_hash_is_siphash_1_3(void)
 {
     EVP_MAC *mac = EVP_MAC_fetch(NULL, "SIPHASH", NULL);
@@ -427,4 +470,5 @@ HL_TESTS(index, HL_CASE(a_block_is_found_only_once_it_is_complete),
          HL_CASE(one_step_of_a_removal_looks_at_a_bounded_number), HL_CASE(a_walk_sees_every_entry_once),
          HL_CASE(options_out_of_bounds_and_missing_memory_are_typed),
          HL_CASE(an_index_that_cannot_grow_stays_as_it_is),
-         HL_CASE(a_large_index_costs_little_until_it_fills), HL_CASE(the_hash_is_siphash_1_3));
+         HL_CASE(a_large_index_costs_little_until_it_fills), HL_CASE(the_seed_is_random_unless_given),
+         HL_CASE(address_space_that_cannot_be_had_is_refused), HL_CASE(the_hash_is_siphash_1_3));
