@@ -249,9 +249,13 @@ static void bounds_are_exact(void)
 
 static void counts_and_extents_must_agree(void)
 {
+    struct hl_register *announced = (struct hl_register *)(void *)packet.bytes;
     struct hl_query_message *query = (struct hl_query_message *)(void *)packet.bytes;
     struct hl_publish_message *publish = (struct hl_publish_message *)(void *)packet.bytes;
     enum hl_message_kind kind;
+    sample_fill(&packet, HL_MESSAGE_REGISTER);
+    announced->extent.offset += 4;
+    expect_refused(HL_E_PROTOCOL, "REGISTER: extent (offset 8196, bytes 1000) is not 8-byte aligned");
     sample_fill(&packet, HL_MESSAGE_QUERY);
     query->key_count = HL_QUERY_KEYS;
     query->keys.bytes = HL_QUERY_KEYS * HL_KEY_BYTES;
