@@ -92,15 +92,17 @@ uint32_t client_submit(struct client *client, uint32_t record, uint32_t binding,
 /* Waits until the record is in this state. */
 void client_await(struct client *client, uint32_t record, enum hl_grant_state state);
 
-/* Runs this program again as `role` (a function that the program offers through client_roles) in the current
- * directory; returns its pid. */
-struct client_role {
-    const char *name;
-    int (*run)(void);
-};
-extern const struct client_role client_roles[];
-extern const unsigned client_role_count;
+/* A PUBLISH, not sent yet, of one block with a key of zeros into slot 0. */
+struct hl_publish_message client_publish_of(struct client *client, uint32_t binding, uint32_t page);
+/* What an engine does with a granted record: claims it, and says that all has drained. */
+void client_drain(struct client *client, uint32_t record, uint32_t generation);
+/* Marks the record and signals. */
+void client_notify(struct client *client, uint32_t record);
+
+/* A case that is another process's part: `return` unless client_is_role(). client_spawn() runs this program
+ * again, in the current directory, for that case alone; returns its pid. */
+bool client_is_role(void);
 int client_spawn(const char *role);
-int client_wait(int pid); /* its exit status; -1 when it was killed */
+int client_wait(int pid); /* its exit status, 0 when the case passed; -1 when it was killed */
 
 #endif

@@ -160,6 +160,10 @@ static void on_socket(hl_manager *manager, struct manager_session *session)
     for (unsigned i = 0; i < ROUND_MESSAGES && session->serial == serial && session->socket >= 0; i++) {
         struct hl_packet packet;
         hl_error err;
+        if (session->broken) {
+            manager_session_detach(manager, session, session->broken);
+            return;
+        }
         hl_status status = hl_channel_receive(session->socket, &packet, &err);
         if (status == HL_PENDING)
             return;

@@ -175,8 +175,7 @@ uint32_t client_submit(struct client *client, uint32_t record, uint32_t binding,
     atomic_store(&shared->cancel, 0);
     atomic_store(&shared->consumed, 0);
     atomic_store(&shared->submitted, generation);
-    hl_grant_mark(client->grants, record);
-    eventfd_write(client->signals[HL_FD_RETIREMENT], 1);
+    client_notify(client, record);
     return generation;
 }
 
@@ -190,4 +189,37 @@ void client_await(struct client *client, uint32_t record, enum hl_grant_state st
         eventfd_read(signal.fd, &count);
     }
     CU_ASSERT_EQUAL_FATAL(hl_grant_load(client->grants, record).state, state);
+}
+
+struct hl_publish_message client_publish_of(struct client *client, uint32_t binding, uint32_t page)
+{
+    struct hl_publish_message message;
+    struct hl_publish_block *block;
+    void *at;
+    memset(&message, 0, sizeof message);
+    HL_REQUIRE_OK(hl_descriptors_take(client->descriptors, sizeof *block, &message.blocks, &at, &client->err),
+                  client->err);
+    block = at;
+    *block = (struct hl_publish_block){.page = page};
+    message.binding = binding;
+    message.block_count = 1;
+    return message;
+}
+
+void client_drain(struct client *client, uint32_t record, uint32_t generation)
+{
+    CU_ASSERT_TRUE_FATAL(
+        hl_grant_move(client->grants, record, generation, HL_GRANT_GRANTED, HL_GRANT_ACTIVE));
+    struct hl_grant_record *shared = hl_grant_record_at(client->grants, record);
+    atomic_store(&shared->consumed, 1);
+    shared->status = HL_OK;
+    memset(shared->text, 0, sizeof shared->text);
+    CU_ASSERT_TRUE_FATAL(
+        hl_grant_move(client->grants, record, generation, HL_GRANT_ACTIVE, HL_GRANT_DRAINED));
+}
+
+void client_notify(struct client *client, uint32_t record)
+{
+    hl_grant_mark(client->grants, record);
+    eventfd_write(client->signals[HL_FD_RETIREMENT], 1);
 }
