@@ -38,6 +38,22 @@ unsigned open_fds(void)
     return count - 1; /* the list itself */
 }
 
+static struct rlimit fd_limit;
+
+void fds_limit(unsigned count)
+{
+    int next = dup(0);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &fd_limit), 0);
+    struct rlimit low = {.rlim_cur = (rlim_t)next + count, .rlim_max = fd_limit.rlim_max};
+    close(next);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &low), 0);
+}
+
+void fds_unlimited(void)
+{
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &fd_limit), 0);
+}
+
 __attribute__((weak)) int role_run(const char *role, const char *argument, int channel)
 {
     (void)role, (void)argument, (void)channel;

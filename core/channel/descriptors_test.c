@@ -51,6 +51,23 @@ static void memory_is_sealed_zeroed_and_closed_on_exec(void)
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
+static void without_a_free_fd_there_is_no_memory(void)
+{
+    hl_descriptors *manager = NULL, *engine = NULL;
+    fds_limit(0);
+    hl_status status = hl_descriptors_create(&manager, &err);
+    fds_unlimited();
+    HL_EXPECT_STATUS(status, HL_E_SYSTEM, err);
+    CU_ASSERT_PTR_NULL(manager);
+    HL_REQUIRE_OK(hl_descriptors_create(&manager, &err), err);
+    fds_limit(0);
+    status = hl_descriptors_map(hl_descriptors_fd(manager), &engine, &err);
+    fds_unlimited();
+    HL_EXPECT_STATUS(status, HL_E_SYSTEM, err);
+    CU_ASSERT_PTR_NULL(engine);
+    hl_descriptors_close(manager);
+}
+
 static void expect_not_mapped(int fd, hl_status status)
 {
     hl_descriptors *descriptors = (hl_descriptors *)&err;
@@ -422,7 +439,8 @@ int role_run(const char *role, const char *argument, int channel)
 }
 
 HL_TESTS(descriptors, HL_CASE(memory_is_sealed_zeroed_and_closed_on_exec),
-         HL_CASE(other_memory_is_not_mapped), HL_CASE(extents_are_disjoint_and_refused_only_when_no_gap_fits),
+         HL_CASE(other_memory_is_not_mapped), HL_CASE(without_a_free_fd_there_is_no_memory),
+         HL_CASE(extents_are_disjoint_and_refused_only_when_no_gap_fits),
          HL_CASE(sizes_that_cannot_be_are_refused), HL_CASE(threads_share_the_space),
          HL_CASE(giving_back_what_was_not_taken_aborts), HL_CASE(hostile_extents_are_refused),
          HL_CASE(a_copy_is_bounded_by_its_reader_and_a_write_by_its_extent),

@@ -276,6 +276,45 @@ static void both_sides_learn_who_the_other_is(void)
     HL_EXPECT_STATUS(hl_channel_accept(listener, &manager, &pid, &uid, &err), HL_E_SYSTEM, err);
 }
 
+/* A Manager opens the folder, the lock, a probe of a stale socket, and its own. */
+static void without_a_free_fd_nothing_is_begun(void)
+{
+    char folder[8], path[64];
+    hl_error err;
+    int listener, fd = -7;
+    pid_t pid = -7;
+    folder_make(folder);
+    folder_path(folder, "m.sock", path);
+    HL_REQUIRE_OK(hl_channel_listen(path, &listener, &err), err);
+    fds_limit(0);
+    hl_status status = hl_channel_connect(path, &fd, &pid, &err);
+    fds_unlimited();
+    HL_EXPECT_STATUS(status, HL_E_SYSTEM, err);
+    CU_ASSERT_EQUAL(err.sys_errno, EMFILE);
+    close(listener);
+    unsigned before = open_fds();
+    for (unsigned free_fds = 0; free_fds < 3; free_fds++) {
+        fds_limit(free_fds);
+        status = hl_channel_listen(path, &fd, &err);
+        fds_unlimited();
+        HL_EXPECT_STATUS(status, HL_E_SYSTEM, err);
+        CU_ASSERT_EQUAL(err.sys_errno, EMFILE);
+        CU_ASSERT_EQUAL(open_fds(), before);
+        CU_ASSERT_EQUAL(access(path, F_OK), 0); /* stale or not: not known, so not touched */
+    }
+    unlink(path);
+    fds_limit(2);
+    status = hl_channel_listen(path, &fd, &err);
+    fds_unlimited();
+    HL_EXPECT_STATUS(status, HL_E_SYSTEM, err);
+    CU_ASSERT_EQUAL(fd, -7);
+    CU_ASSERT_EQUAL(pid, -7);
+    CU_ASSERT_NOT_EQUAL(access(path, F_OK), 0);
+    CU_ASSERT_EQUAL(open_fds(), before);
+    HL_REQUIRE_OK(hl_channel_listen(path, &fd, &err), err); /* the lock was let go */
+    close(fd);
+}
+
 /* Starts when told, answers, and keeps the socket until the test closes the channel. */
 static int run_manager(const char *path, int channel)
 {
@@ -303,4 +342,5 @@ HL_TESTS(socket, HL_CASE(listening_makes_the_folder_and_the_socket_private),
          HL_CASE(a_live_listener_of_any_type_is_busy), HL_CASE(a_live_manager_with_a_full_queue_is_busy),
          HL_CASE(a_manager_that_starts_at_this_moment_is_busy),
          HL_CASE(of_managers_that_start_at_once_at_most_one_owns_the_path),
-         HL_CASE(connecting_to_nobody_is_a_peer_error), HL_CASE(both_sides_learn_who_the_other_is));
+         HL_CASE(connecting_to_nobody_is_a_peer_error), HL_CASE(both_sides_learn_who_the_other_is),
+         HL_CASE(without_a_free_fd_nothing_is_begun));
