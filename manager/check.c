@@ -123,7 +123,8 @@ static hl_status check_arenas(const hl_manager *manager, hl_error *err)
         hl_arena_get_stats(manager->arenas[i], &stats);
         live += stats.live;
     }
-    if (live < blocks.present || live > blocks.present + blocks.writing)
+    if (live < blocks.present + manager->leaked_blocks ||
+        live > blocks.present + blocks.writing + manager->leaked_blocks)
         return HL_FAIL(err, HL_E_STATE, stage,
                        "arena allocations: %" PRIu64 " live for %" PRIu64 " blocks and %" PRIu64
                        " being written",

@@ -131,6 +131,7 @@ static hl_status allocate(const hl_manager_options *options, hl_manager **out, h
 static void deallocate(hl_manager *manager)
 {
     pthread_mutex_destroy(&manager->lock);
+    free(manager->plan_blocks);
     free((char *)(uintptr_t)manager->options.socket_path);
     free(manager);
 }

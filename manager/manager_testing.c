@@ -397,26 +397,36 @@ void world_detach(struct world *world, uint32_t session, bool ended)
     pthread_mutex_unlock(&world->manager->lock);
 }
 
-hl_status world_publish(struct world *world, uint32_t session, uint32_t slot, uint32_t group, uint64_t first,
-                        uint32_t count, uint32_t page)
+hl_status world_publish_locked(struct world *world, uint32_t session, uint32_t slot, uint32_t group,
+                               const uint64_t *keys, uint32_t count, uint32_t page)
 {
     struct manager_session *at = world_session(world, session);
     struct hl_publish_block *blocks = must(calloc(count, sizeof *blocks));
     const struct hl_publish_message request = {.group = group, .block_count = count, .slot = slot};
     for (uint32_t i = 0; i < count; i++) {
-        world_key(first + i, blocks[i].key);
+        world_key(keys[i], blocks[i].key);
         blocks[i].page = page + i;
     }
     atomic_store(&hl_descriptors_slot(world->engine[session], slot)->state, HL_PUBLISH_PENDING);
-    pthread_mutex_lock(&world->manager->lock);
     hl_status status = manager_publish(world->manager, at, &at->bindings[0], &request, blocks, &world->err);
     if (status == HL_OK) {
         at->publish_slots |= 1ull << slot;
         at->bindings[0].publishes++;
     }
-    pthread_mutex_unlock(&world->manager->lock);
     free(blocks);
     return status;
+}
+
+void world_publish(struct world *world, uint32_t session, uint32_t slot, uint32_t group, uint64_t first,
+                   uint32_t count, uint32_t page)
+{
+    uint64_t *keys = must(calloc(count, sizeof *keys));
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = first + i;
+    pthread_mutex_lock(&world->manager->lock);
+    HL_REQUIRE_OK(world_publish_locked(world, session, slot, group, keys, count, page), world->err);
+    pthread_mutex_unlock(&world->manager->lock);
+    free(keys);
 }
 
 struct hl_publish_slot world_publish_outcome(struct world *world, uint32_t session, uint32_t slot)

@@ -116,9 +116,12 @@ void world_look(struct world *world, uint32_t session, uint32_t record);
 void world_sweep(struct world *world, uint32_t session);
 void world_engine_dies(struct world *world, uint32_t session);
 void world_detach(struct world *world, uint32_t session, bool ended);
-/* As requests.c: accepts a publish of blocks first … to pages page, page + 1, … through `slot`. */
-hl_status world_publish(struct world *world, uint32_t session, uint32_t slot, uint32_t group, uint64_t first,
-                        uint32_t count, uint32_t page);
+/* As requests.c: has blocks first, first + 1, … published from pages page, page + 1, … through `slot`. */
+void world_publish(struct world *world, uint32_t session, uint32_t slot, uint32_t group, uint64_t first,
+                   uint32_t count, uint32_t page);
+/* The same of any keys, with the Manager's lock held. */
+hl_status world_publish_locked(struct world *world, uint32_t session, uint32_t slot, uint32_t group,
+                               const uint64_t *keys, uint32_t count, uint32_t page);
 /* Waits for the outcome and gives the slot back. */
 struct hl_publish_slot world_publish_outcome(struct world *world, uint32_t session, uint32_t slot);
 

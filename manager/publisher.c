@@ -156,12 +156,14 @@ static void abandon_batch(struct manager_publisher *publisher, bool drained)
         else
             leaked += target->allocation.bytes;
     }
+    if (drained)
+        return;
+    manager->leaked_blocks += publisher->batch.count;
     manager->leaked_bytes += leaked;
-    if (leaked > 0)
-        manager_log(manager, HL_MANAGER_ERROR,
-                    "publish: copies failed and their end could not be established: %" PRIu64
-                    " bytes of arena are given up",
-                    leaked);
+    manager_log(manager, HL_MANAGER_ERROR,
+                "publish: copies failed and their end could not be established: %" PRIu64
+                " bytes of arena are given up",
+                leaked);
 }
 
 /* --- the answer; lock held --- */

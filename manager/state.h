@@ -132,7 +132,8 @@ struct hl_manager {
         uint64_t count;
         uint64_t stage_ns[HL_STAGE_COUNT];
     } traced;
-    uint64_t leaked_bytes; /* arena space given up for good: a failed copy may still be writing it */
+    /* Arena space given up for good: a failed copy may still be writing it. */
+    uint64_t leaked_blocks, leaked_bytes;
     struct hl_plan_block *plan_blocks; /* prepare.c's, kept between operations; free()d by who frees this */
     uint64_t plan_blocks_room;
     uint64_t part_bytes;     /* bound on a plan's part; 0: HL_PLAN_PART_BYTES */
