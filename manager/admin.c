@@ -76,6 +76,7 @@ static json_t *tell_status(const hl_manager *manager)
         {"block_bytes", now.block_bytes},
         {"arena_bytes", now.arena_bytes},
         {"arena_used_bytes", now.arena_used_bytes},
+        {"leaked_bytes", manager->leaked_bytes},
         {"reserved_bytes", now.reserved_bytes},
         {"plan_bytes", now.plan_bytes},
         {"published_blocks", now.published_blocks},

@@ -51,8 +51,8 @@ static void on_progress(void *user, const char *stage, uint64_t done_bytes, uint
     if (tenths <= pinning->tenths)
         return;
     pinning->tenths = tenths;
-    snprintf(text, sizeof text, "%s: %u%% of %.1f GiB", stage, tenths * 10,
-             (double)total_bytes / (double)HL_GIB);
+    snprintf(text, sizeof text, "%s: %u%% of %" PRIu64 " MiB", stage, tenths * 10,
+             total_bytes / (uint64_t)HL_MIB);
     on_log((void *)(uintptr_t)pinning->settings, HL_MANAGER_INFO, text);
 }
 
