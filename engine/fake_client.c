@@ -1,6 +1,8 @@
 /* The calls that tests make on the engine again and again. */
 #include "engine/fake_peer.h"
 
+#include <sched.h>
+
 struct engine_tuning fake_tuning(struct fake *fake)
 {
     struct engine_tuning tuning = engine_default_tuning;
@@ -75,6 +77,12 @@ hl_lease *fake_query(struct fake_client *client, uint32_t first, uint32_t count)
 
 hl_restore *fake_restore(struct fake_client *client, uint32_t first, uint32_t count)
 {
+    return fake_restore_with(client, first, count, NULL);
+}
+
+hl_restore *fake_restore_with(struct fake_client *client, uint32_t first, uint32_t count,
+                              const hl_restore_request *wanted)
+{
     uint32_t pages[FAKE_BLOCKS];
     hl_restore *restore = NULL;
     hl_restore_request request;
@@ -85,10 +93,98 @@ hl_restore *fake_restore(struct fake_client *client, uint32_t first, uint32_t co
         fake_expect(client->fake, first + i, i);
     }
     hl_restore_request_init(&request);
+    if (wanted)
+        request = *wanted;
     request.sources = &source;
     request.source_count = 1;
     request.layer_events = (void *const *)client->fake->events;
     HL_REQUIRE_OK(hl_restore_start(client->binding, &request, &restore, &err), err);
     hl_lease_release(source.lease);
     return restore;
+}
+
+void fake_open_all(struct fake *fake, struct fake_client *client)
+{
+    fake_open(fake);
+    fake_connect(fake, client, NULL, 0);
+    fake_register(client);
+}
+
+void fake_close_all(struct fake *fake, struct fake_client *client)
+{
+    fake_disconnect(client);
+    fake_close(fake);
+}
+
+void fake_expect_outcome(hl_restore *restore, hl_status status, bool untouched)
+{
+    hl_restore_result result;
+    hl_error err = {0};
+    HL_EXPECT_STATUS(hl_restore_wait(restore, -1, &result, &err), status, err);
+    CU_ASSERT_EQUAL(result.status, status);
+    CU_ASSERT_EQUAL(result.untouched, untouched);
+    CU_ASSERT_EQUAL(hl_restore_poll(restore, &result, &err), status);
+    hl_restore_close(restore);
+}
+
+void fake_await_retired(struct fake *fake, uint32_t record, uint32_t generation)
+{
+    while (hl_grant_load(fake->grants, record).generation == generation)
+        sched_yield();
+    CU_ASSERT_EQUAL(hl_grant_load(fake->grants, record).generation, generation + 1);
+}
+
+void fake_await_loss(struct fake_client *client, hl_status status)
+{
+    hl_status health;
+    while ((health = hl_engine_health(client->engine, &client->err)) == HL_OK)
+        sched_yield();
+    HL_EXPECT_STATUS(health, status, client->err);
+}
+
+void fake_await_and_reap(struct fake *fake, uint32_t record)
+{
+    fake_await_state(fake, record, HL_GRANT_DRAINED);
+    fake_reap(fake, record);
+}
+
+/* --- gates --- */
+
+static void stand(void *user, enum engine_point point, uint32_t record)
+{
+    struct fake_gate *gate = user;
+    (void)record;
+    if (point != gate->point)
+        return;
+    pthread_mutex_lock(&gate->lock);
+    gate->there = true;
+    pthread_cond_broadcast(&gate->changed);
+    while (!gate->open)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void fake_gate_make(struct fake_gate *gate, enum engine_point point, struct engine_tuning *tuning)
+{
+    *gate = (struct fake_gate){.point = point};
+    pthread_mutex_init(&gate->lock, NULL);
+    pthread_cond_init(&gate->changed, NULL);
+    tuning->at = stand;
+    tuning->at_user = gate;
+}
+
+void fake_gate_reached(struct fake_gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    while (!gate->there)
+        pthread_cond_wait(&gate->changed, &gate->lock);
+    pthread_mutex_unlock(&gate->lock);
+}
+
+void fake_gate_open(struct fake_gate *gate)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->open = true;
+    pthread_cond_broadcast(&gate->changed);
+    pthread_mutex_unlock(&gate->lock);
 }

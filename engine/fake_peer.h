@@ -133,6 +133,18 @@ hl_lease *fake_query(struct fake_client *client, uint32_t first, uint32_t count)
 /* Starts a restore of blocks first … first + count - 1 to pages 0 …, and updates what is expected. The lease
  * is released at once: the operation keeps it. */
 hl_restore *fake_restore(struct fake_client *client, uint32_t first, uint32_t count);
+/* The same with what the test sets in `request` (NULL: nothing): ready stream, owner, trace. */
+hl_restore *fake_restore_with(struct fake_client *client, uint32_t first, uint32_t count,
+                              const hl_restore_request *request);
+void fake_open_all(struct fake *fake, struct fake_client *client); /* a fake, an engine, a binding */
+void fake_close_all(struct fake *fake, struct fake_client *client);
+/* Waits for the outcome, expects it, and closes the handle. */
+void fake_expect_outcome(hl_restore *restore, hl_status status, bool untouched);
+/* Waits, giving the processor away, until the record of `generation` has been retired. */
+void fake_await_retired(struct fake *fake, uint32_t record, uint32_t generation);
+void fake_await_loss(struct fake_client *client, hl_status status);
+/* Waits for DRAINED and reaps. */
+void fake_await_and_reap(struct fake *fake, uint32_t record);
 
 /* fake_grants.c */
 /* Waits until a submitted record is there; returns its index, still RESERVED. */
@@ -169,6 +181,18 @@ void fake_finish_publish(struct fake *fake, uint32_t slot, hl_status status, uin
 uint32_t fake_received(struct fake *fake, enum hl_message_kind kind);
 void fake_await_received(struct fake *fake, enum hl_message_kind kind, uint32_t count);
 void fake_reply_error(struct fake *fake, uint32_t sequence, hl_status status, const char *text);
+
+/* Holds the engine's worker at a point: reached() waits until it stands there, open() lets it go on, then and
+ * ever after. Set `at` and `at_user` of the tuning before connecting. */
+struct fake_gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    enum engine_point point;
+    bool there, open;
+};
+void fake_gate_make(struct fake_gate *gate, enum engine_point point, struct engine_tuning *tuning);
+void fake_gate_reached(struct fake_gate *gate);
+void fake_gate_open(struct fake_gate *gate);
 
 /* Waits until the eventfd is readable and reads it; ends the test's process after half a minute. */
 void fake_await_fd(int fd);
