@@ -438,7 +438,10 @@ struct hl_publish_slot world_publish_outcome(struct world *world, uint32_t sessi
         CU_ASSERT_EQUAL_FATAL(read(world_session(world, session)->publish_fd, &count, sizeof count),
                               sizeof count);
     }
+    /* A thread sanitizer does not see that two mappings are one memory. */
+    pthread_mutex_lock(&world->manager->lock);
     copy = *shared;
+    pthread_mutex_unlock(&world->manager->lock);
     atomic_store(&shared->state, HL_PUBLISH_IDLE);
     return copy;
 }

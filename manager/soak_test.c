@@ -3,7 +3,7 @@
  * every copy: a restore reads pinned sources only, a publish writes where nothing is visible. */
 #include "manager/manager_testing.h"
 
-enum { STEPS = 6000, KEYS = 400, RECORDS = 8, SLOTS = 4, PAGES_EACH = 6, SLOT_PAGES = 64 };
+enum { STEPS = 30000, KEYS = 400, RECORDS = 8, SLOTS = 4, PAGES_EACH = 6, SLOT_PAGES = 64 };
 
 struct soak {
     struct world world;
