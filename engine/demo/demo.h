@@ -67,9 +67,10 @@ struct hl_demo_options {
     uint32_t trace_requests; /* 0: all; of a generated trace 1000 */
     uint32_t trace_scale;    /* 0: chosen */
     uint64_t cache_bytes;    /* 0: as much as the trace's blocks take up */
-    /* of a process that the demo started: what it is, and where the Manager listens */
+    /* of a process that the demo started: what it is, where the Manager listens, and its program */
     const char *role;
     const char *socket;
+    const char *program;
 };
 
 /* Parses `--name value` and `--name=value`. HL_E_INVALID names the option. Text values point into argv. */
@@ -273,6 +274,7 @@ const char *hl_demo_role_name(enum hl_role role);
 int hl_demo_run_in_process(hl_demo *demo);
 
 /* --- report.c, progress.c, results.c, trace.c --- */
+void hl_demo_report_device(const hl_demo *demo, FILE *out);
 /* Device, model, layout and blocks. */
 void hl_demo_report_geometry(const hl_demo *demo, FILE *out);
 /* The same and the arena. */

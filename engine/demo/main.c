@@ -37,7 +37,7 @@ int main(int argc, char **argv)
         return HL_DEMO_OK;
     }
     if (demo.options.role)
-        return hl_demo_run_role(&demo, argc, argv);
+        return hl_demo_run_role(&demo);
     switch (hl_demo_mode(&demo.options)) {
     case HL_DEMO_IN_PROCESS:
         return in_process(&demo);

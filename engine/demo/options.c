@@ -141,6 +141,7 @@ static const struct option known[] = {
 
     {"role", "ROLE", NULL, TEXT, FIELD(role), 0, 0, 0, NULL},
     {"socket", "PATH", NULL, TEXT, FIELD(socket), 0, 0, 0, NULL},
+    {"program", "PATH", NULL, TEXT, FIELD(program), 0, 0, 0, NULL},
 };
 enum { KNOWN = sizeof known / sizeof known[0] };
 _Static_assert(KNOWN <= 64, "the options that were given are bits of one word");
@@ -304,20 +305,22 @@ static void list_options(FILE *out, const char *heading, enum hl_demo_mode mode,
 
 void hl_demo_usage(FILE *out)
 {
-    fprintf(out,
-            "usage: hostlane-demo [OPTIONS]\n"
-            "       hostlane-demo --in-process [OPTIONS]\n"
-            "       hostlane-demo --trace FILE [OPTIONS]\n"
-            "       hostlane-demo --trace-generate FILE [--trace-requests N] [--seed N]\n\n"
-            "Starts a Manager; one engine publishes the KV pages of a model's geometry and is killed; a second "
-            "one restores\n"
-            "them to other pages while a consumer reads each layer as soon as it is ready, compares every "
-            "byte, and keeps\n"
-            "them when the Manager is killed too.\n");
+    fprintf(
+        out,
+        "usage: hostlane-demo [OPTIONS]\n"
+        "       hostlane-demo --in-process [OPTIONS]\n"
+        "       hostlane-demo --trace FILE [OPTIONS]\n"
+        "       hostlane-demo --trace-generate FILE [--trace-requests N] [--seed N]\n\n"
+        "Starts a Manager; one engine publishes the KV pages of a model's geometry and is killed; a second "
+        "one restores\n"
+        "them to other pages while a consumer reads each layer as soon as it is ready, compares every "
+        "byte, and keeps\n"
+        "them when the Manager is killed too.\n");
     list_options(out, "Options:", HL_DEMO_PROCESSES, 0);
     list_options(out, "Only in one process:", HL_DEMO_IN_PROCESS, 1u << HL_DEMO_PROCESSES);
     list_options(out, "Traces:", HL_DEMO_REPLAY, 1u << HL_DEMO_PROCESSES);
-    list_options(out, "A trace of its own:", HL_DEMO_GENERATE, 1u << HL_DEMO_PROCESSES | 1u << HL_DEMO_REPLAY);
+    list_options(out, "A trace of its own:", HL_DEMO_GENERATE,
+                 1u << HL_DEMO_PROCESSES | 1u << HL_DEMO_REPLAY);
     fprintf(out,
             "\nExit status: 0 done and every byte equal, 1 a check failed, 2 wrong usage, 3 an error.\n");
 }

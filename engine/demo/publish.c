@@ -71,8 +71,9 @@ hl_status hl_demo_fill(hl_demo *demo, enum hl_demo_side side, hl_error *err)
             if (!status) {
                 hl_demo_page_bytes(demo, c, first + i, slot);
                 keep_sums(demo, c, i, slot);
-                status = hl_demo_copy_page(demo, HL_COPY_H2D, component, hl_demo_page_address(demo, component, page),
-                                   slot, component->row_bytes, err);
+                status = hl_demo_copy_page(demo, HL_COPY_H2D, component,
+                                           hl_demo_page_address(demo, component, page), slot,
+                                           component->row_bytes, err);
             }
             if (status)
                 return status;
@@ -92,9 +93,9 @@ static hl_status publish_block(hl_demo *demo, const struct hl_demo_block *block,
         const struct hl_layout_component *component = &demo->layout->components[c];
         if (component->group != block->group)
             continue;
-        hl_status status =
-            hl_demo_copy_page(demo, HL_COPY_D2H, component, hl_demo_page_address(demo, component, block->source),
-                      stored + component->block_offset, component->block_row_stride, err);
+        hl_status status = hl_demo_copy_page(
+            demo, HL_COPY_D2H, component, hl_demo_page_address(demo, component, block->source),
+            stored + component->block_offset, component->block_row_stride, err);
         if (status)
             return status;
     }

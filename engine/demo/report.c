@@ -16,7 +16,7 @@ static double us(int64_t ns)
     return (double)ns / 1000;
 }
 
-static void report_device(const hl_demo *demo, FILE *out)
+void hl_demo_report_device(const hl_demo *demo, FILE *out)
 {
     const struct hl_device_info *info = &demo->dev->info;
     if (info->kind == HL_DEVICE_SOFTWARE)
@@ -30,7 +30,7 @@ static void report_device(const hl_demo *demo, FILE *out)
 void hl_demo_report_geometry(const hl_demo *demo, FILE *out)
 {
     const struct hl_demo_options *options = &demo->options;
-    report_device(demo, out);
+    hl_demo_report_device(demo, out);
     fprintf(out, "model     %s (%s): %u layers, %u KV head%s of %u elements, %u bytes each\n",
             demo->geometry.name, demo->config_path, demo->geometry.layers, demo->geometry.kv_heads,
             demo->geometry.kv_heads == 1 ? "" : "s", demo->geometry.head_dim,

@@ -185,13 +185,13 @@ hl_status hl_demo_write_results(const hl_demo *demo, const char *path, hl_error 
         return err->status;
     json_t *ceiling = json_pack("{s:I, s:o}", "bytes", (json_int_t)demo->ceiling_bytes, "samples_ns",
                                 hl_demo_numbers(demo->ceiling_ns, demo->ceiling_count));
-    json_t *root =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "schema", "hostlane-demo/1",
-                  "options", hl_demo_describe_options(&demo->options), "device", hl_demo_describe_device(&demo->dev->info),
-                  "host", host, "geometry", hl_demo_describe_geometry(demo), "plan", describe_plan(demo),
-                  "route_model", describe_model(hl_transfer_model(demo->transfer)), "layers",
-                  describe_layers(demo), "ceiling", ceiling, "runs", describe_runs(demo), "summary",
-                  describe_summary(demo), "state_digest", demo->state_digest);
+    json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "schema",
+                             "hostlane-demo/1", "options", hl_demo_describe_options(&demo->options), "device",
+                             hl_demo_describe_device(&demo->dev->info), "host", host, "geometry",
+                             hl_demo_describe_geometry(demo), "plan", describe_plan(demo), "route_model",
+                             describe_model(hl_transfer_model(demo->transfer)), "layers",
+                             describe_layers(demo), "ceiling", ceiling, "runs", describe_runs(demo),
+                             "summary", describe_summary(demo), "state_digest", demo->state_digest);
     if (!root)
         return HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory for the results, or text in them is not UTF-8");
     hl_status status = hl_demo_write_json(root, path, err);

@@ -32,7 +32,7 @@ run_case() { # name, command …
 demo() { # name, options …
     local name=$1
     shift
-    run_case "$name" bin/hostlane-demo --device cuda --json-out "$results/$name.json" \
+    run_case "$name" bin/hostlane-demo --in-process --device cuda --json-out "$results/$name.json" \
         --trace-out "$results/$name.trace.json" "$@"
 }
 
@@ -51,7 +51,7 @@ memcheck() {
         --report-api-errors no --error-exitcode 9 bin/device_conformance_test
     for route in direct kernel; do
         run_case "memcheck-demo-$route" compute-sanitizer --tool memcheck --error-exitcode 9 bin/hostlane-demo \
-            --device cuda --model-config configs/qwen3-8b.json --pages 64 --part-bytes 4096 --route "$route"
+            --in-process --device cuda --model-config configs/qwen3-8b.json --pages 64 --part-bytes 4096 --route "$route"
     done
 }
 
