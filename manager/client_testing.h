@@ -3,6 +3,7 @@
 #ifndef MANAGER_CLIENT_TESTING_H
 #define MANAGER_CLIENT_TESTING_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -16,7 +17,7 @@
 
 struct stand {
     hl_manager *manager;
-    char folder[64]; /* of its own, the current directory while it stands */
+    char folder[PATH_MAX]; /* of its own, the current directory while it stands */
     hl_error err;
     pthread_mutex_t log_lock;
     size_t log_size;

@@ -132,7 +132,6 @@ static void deallocate(hl_manager *manager)
 {
     pthread_mutex_destroy(&manager->lock);
     free(manager->plan_blocks);
-    free(manager->plan_blocks);
     free((char *)(uintptr_t)manager->options.socket_path);
     free(manager);
 }

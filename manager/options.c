@@ -125,13 +125,13 @@ hl_status manager_options_check_host(const char *root, uint64_t pinned_bytes, ui
     FILE *file = fopen(path, "re");
     if (!file)
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, host, errno,
-                             "cannot read %.80s, hence not how much memory may be pinned (is /proc mounted?)",
+                             "cannot read %.120s, hence not how much memory may be pinned (is /proc mounted?)",
                              path);
     while (!found && fgets(line, sizeof line, file))
         found = parse_memlock(line, &limit);
     fclose(file);
     if (!found)
-        return HL_FAIL(err, HL_E_SYSTEM, host, "%.80s does not say \"Max locked memory\"", path);
+        return HL_FAIL(err, HL_E_SYSTEM, host, "%.120s does not say \"Max locked memory\"", path);
     *memlock = limit;
     *short_memlock = limit < pinned_bytes;
     return HL_OK;

@@ -94,7 +94,7 @@ static void a_second_manager_is_refused_before_it_pins_anything(void)
 
 static void a_manager_that_cannot_start_leaves_nothing(void)
 {
-    char folder[64];
+    char folder[PATH_MAX];
     stand_enter_folder(folder, sizeof folder);
     REFUSE(arena_bytes, HL_ARENA_MAX_BYTES, HL_E_NOMEM, "available");
     CU_ASSERT_NOT_EQUAL(access("m/s", F_OK), 0);
@@ -112,7 +112,7 @@ static void a_manager_that_cannot_start_leaves_nothing(void)
 
 static void huge_pages_that_are_not_there_are_named(void)
 {
-    char folder[64];
+    char folder[PATH_MAX];
     hl_manager_options options = valid();
     stand_enter_folder(folder, sizeof folder);
     options.page_size = 2;
@@ -125,7 +125,7 @@ static void huge_pages_that_are_not_there_are_named(void)
 
 static void a_folder_that_others_can_enter_is_refused(void)
 {
-    char folder[64];
+    char folder[PATH_MAX];
     stand_enter_folder(folder, sizeof folder);
     CU_ASSERT_EQUAL_FATAL(mkdir("open", 0700) | chmod("open", 0755), 0);
     REFUSE(socket_path, "open/s", HL_E_PERMISSION, "0755");
@@ -136,7 +136,7 @@ static void a_folder_that_others_can_enter_is_refused(void)
 
 static void write_limits(const char *root, const char *content)
 {
-    char path[128];
+    char path[PATH_MAX + 32];
     snprintf(path, sizeof path, "%s/proc/self/limits", root);
     FILE *file = fopen(path, "w");
     CU_ASSERT_PTR_NOT_NULL_FATAL(file);
@@ -146,7 +146,7 @@ static void write_limits(const char *root, const char *content)
 
 static void the_memlock_limit_is_read_and_compared(void)
 {
-    char folder[64];
+    char folder[PATH_MAX];
     hl_error err;
     uint64_t limit = 7;
     bool is_short = true;
@@ -256,7 +256,7 @@ static void a_file_is_read_and_flags_win_wherever_they_stand(void)
     static const char content[] =
         "# a Manager\n\n  arena-count = 3 \nspin-us=7\nsoftware = true\nlog-level = error";
     struct manager_settings settings;
-    char folder[64];
+    char folder[PATH_MAX];
     hl_error err;
     stand_enter_folder(folder, sizeof folder);
     write_file("conf", content, sizeof content - 1);
@@ -279,7 +279,7 @@ static void a_line_that_cannot_be_is_named(void)
         {"config = other\n", "no setting"},
     };
     struct manager_settings settings;
-    char folder[64], big[MANAGER_SETTINGS_BYTES + 1];
+    char folder[PATH_MAX], big[MANAGER_SETTINGS_BYTES + 1];
     hl_error err;
     stand_enter_folder(folder, sizeof folder);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -304,7 +304,7 @@ static void a_line_that_cannot_be_is_named(void)
 static void what_is_printed_reads_back_the_same(void)
 {
     struct manager_settings settings, again;
-    char folder[64], first[4096] = {0}, second[4096] = {0};
+    char folder[PATH_MAX], first[4096] = {0}, second[4096] = {0};
     hl_error err;
     stand_enter_folder(folder, sizeof folder);
     HL_REQUIRE_OK(READ(&settings, &err, "--arena-bytes", "5M", "--numa-node", "any", "--page-size", "1G",
