@@ -175,9 +175,14 @@ void client_request(struct client *client, void *message, enum hl_message_kind k
     client_send(client, message, hl_message_bytes(kind), NULL, 0);
 }
 
+/* Linux may report the end of a SEQPACKET connection although a last packet came before it, when both arrive
+ * while the queue is being looked at; the second look is reliable. */
 static hl_status receive(struct client *client, struct hl_packet *packet)
 {
-    return hl_channel_receive_until(client->fd, packet, hl_clock_ns() + STAND_WAIT_NS, &client->err);
+    const int64_t deadline_ns = hl_clock_ns() + STAND_WAIT_NS;
+    hl_status status = hl_channel_receive_until(client->fd, packet, deadline_ns, &client->err);
+    return status != HL_E_PEER ? status
+                               : hl_channel_receive_until(client->fd, packet, deadline_ns, &client->err);
 }
 
 void client_expect(struct client *client, enum hl_message_kind kind, struct hl_packet *packet)
