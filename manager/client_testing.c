@@ -73,7 +73,6 @@ uint32_t stand_close(struct stand *stand)
     rmdir("m");
     CU_ASSERT_EQUAL(chdir("/"), 0);
     rmdir(stand->folder);
-    pthread_mutex_destroy(&stand->log_lock);
     return quarantined;
 }
 

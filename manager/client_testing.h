@@ -26,7 +26,7 @@ struct stand {
 
 /* Two arenas, no spinning unless `change` (may be NULL) says otherwise. */
 void stand_open(struct stand *stand, void (*change)(hl_manager_options *options));
-/* Stops the Manager; returns how many operations were in quarantine. */
+/* Stops the Manager; returns how many operations were in quarantine. Its log can still be read. */
 uint32_t stand_close(struct stand *stand);
 bool stand_logged(struct stand *stand, const char *text);
 /* Everything that the dispatcher was told before has been handled. */

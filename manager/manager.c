@@ -9,6 +9,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "core/arena/host_memory.h"
+#include "core/base/checked.h"
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "manager/check.h"
@@ -57,7 +59,8 @@ static hl_status make_arenas(hl_manager *manager, int device_node, hl_error *err
         .progress = manager_progress_report,
         .progress_user = &progress,
     };
-    progress.total_bytes = options->arena_bytes * options->arena_count;
+    const uint64_t arena_bytes = hl_align_up(options->arena_bytes, hl_host_page_bytes(wanted.pages));
+    progress.total_bytes = arena_bytes * options->arena_count;
     for (uint32_t i = 0; i < options->arena_count; i++) {
         wanted.arena_id = (manager->epoch & ~0xffull) | (i + 1);
         hl_status status = hl_arena_create(&wanted, &manager->arenas[i], err);
@@ -66,7 +69,7 @@ static hl_status make_arenas(hl_manager *manager, int device_node, hl_error *err
             return status;
         }
         manager->arena_count++;
-        progress.before_bytes += options->arena_bytes;
+        progress.before_bytes += arena_bytes;
     }
     return HL_OK;
 }

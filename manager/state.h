@@ -4,11 +4,12 @@
  * thread takes it to allocate, to complete and to reply, and never while bytes move. Tools' requests are
  * answered by the dispatcher.
  *
- * Files: manager.c (start, stop, stats, check), dispatch.c (the loop), session.c (accept, bootstrap, loss),
- * requests.c (register, unregister, query, release, publish admission), admin.c (JSON for tools), store.c
- * (arena space and eviction), prepare.c (a restore descriptor becomes a plan), grants.c (claim's counterpart,
- * reaping, loss), parts.c (bank and parts), operation.c (credits and their return), quarantine.c, publisher.c
- * (one thread a GPU) and publish_copy.c (its copies), options.c and main.c (the daemon), log.c. */
+ * Files: manager.c (start, stop, stats), check.c (I2 and the snapshot), gpus.c, dispatch.c (the loop),
+ * greeting.c (accept, HELLO), session.c (bootstrap, loss), requests.c (release, publish admission, BYE),
+ * bindings.c (register, unregister), query.c, admin.c (JSON for tools), store.c (arena space and eviction),
+ * prepare.c (a restore descriptor becomes a plan), grants.c (claim's counterpart, reaping, loss), parts.c
+ * (bank and parts), operation.c (credits and their return), quarantine.c, publisher.c (one thread a GPU) and
+ * publish_copy.c (its copies), options.c, log.c; settings.c and main.c (the daemon). */
 #ifndef MANAGER_STATE_H
 #define MANAGER_STATE_H
 
@@ -162,7 +163,7 @@ void manager_store_give(hl_manager *manager, uint32_t arena, uint64_t allocation
 /* Evicts the block that is worth least, and says whose arena has got room. HL_E_NOSPACE as above. */
 hl_status manager_store_evict(hl_manager *manager, uint32_t *arena, hl_error *err);
 
-/* session.c */
+/* greeting.c and session.c */
 void manager_session_accept(hl_manager *manager);
 /* The channel is closed or broken: `reason` is logged. The process may live on. */
 void manager_session_detach(hl_manager *manager, struct manager_session *session, const char *reason);
@@ -175,7 +176,7 @@ void manager_session_settle(hl_manager *manager, struct manager_session *session
 /* Wakes the engine's worker. No effect on a session that has no engine any more. */
 void manager_session_notify(struct manager_session *session);
 
-/* requests.c: one received packet of a welcomed session. */
+/* requests.c and bindings.c: one received packet of a welcomed session. */
 void manager_request(hl_manager *manager, struct manager_session *session, struct hl_packet *packet);
 /* A binding that is closing and has nothing left: releases it and answers the request. */
 void manager_binding_settle(hl_manager *manager, struct manager_session *session,
@@ -186,7 +187,8 @@ void manager_binding_settle(hl_manager *manager, struct manager_session *session
  * manager_publish() accepted; nothing of session or binding is touched after it. */
 void manager_publish_replied(hl_manager *manager, struct manager_session *session,
                              struct manager_binding *binding, uint32_t slot);
-/* The GPU with this uuid, opened and registered with every arena, its publisher started, when it is new. */
+/* gpus.c: the GPU with this uuid, opened and registered with every arena, its publisher started, when it is
+ * new. */
 hl_status manager_gpu_get(hl_manager *manager, const unsigned char uuid[16], uint32_t *gpu, hl_error *err);
 
 /* admin.c: the JSON answer to a tool, in a memfd. */
