@@ -367,6 +367,7 @@ static void a_failed_host_registration_rolls_back(void)
             CU_ASSERT_EQUAL(status, HL_E_NOMEM);
             hl_software_counts(fake.dev, &counts);
             CU_ASSERT_EQUAL(counts.registrations + counts.streams, 0);
+            fake_await_received(&fake, HL_MESSAGE_UNREGISTER, 1);
             CU_ASSERT_EQUAL(fake_received(&fake, HL_MESSAGE_UNREGISTER), 1);
             fake_register(&client);
         }
@@ -417,6 +418,7 @@ static void a_wrong_lease_loses_the_session(void)
         HL_EXPECT_STATUS(hl_query(client.binding, keys, 2, NULL, &lease, &client.err), status, client.err);
         CU_ASSERT_TRUE(strstr(client.log, "lost") != NULL);
         fake_disconnect(&client);
+        fake_await_received(&fake, HL_MESSAGE_QUERY, 1);
         CU_ASSERT_EQUAL(fake_received(&fake, HL_MESSAGE_QUERY), 1);
         fake_close(&fake);
     }
@@ -437,10 +439,12 @@ static void a_query_answers_the_longest_prefix(void)
     CU_ASSERT_EQUAL(hl_lease_residency(lease, 99), 0);
     CU_ASSERT_TRUE(hl_lease_bytes(lease) > 0);
     hl_lease_release(lease);
+    fake_await_received(&fake, HL_MESSAGE_RELEASE, 1);
     CU_ASSERT_EQUAL(fake_received(&fake, HL_MESSAGE_RELEASE), 1);
     HL_REQUIRE_OK(hl_query(client.binding, keys + 2, 1, NULL, &lease, &client.err), client.err);
     CU_ASSERT_EQUAL(hl_lease_hits(lease), 0);
     hl_lease_release(lease);
+    fake_await_received(&fake, HL_MESSAGE_RELEASE, 1);
     CU_ASSERT_EQUAL(fake_received(&fake, HL_MESSAGE_RELEASE), 1);
     lease = NULL;
     HL_EXPECT_STATUS(hl_query(client.binding, NULL, 4, NULL, &lease, &client.err), HL_E_INVALID, client.err);

@@ -107,6 +107,7 @@ static void a_busy_producer_holds_the_announcement_back(void)
     uint32_t slot = fake.publish.slot;
     fake_finish_publish(&fake, slot, HL_OK, 3, 0);
     expect_publish(free_one, HL_OK, 3, 0);
+    fake_await_received(&fake, HL_MESSAGE_PUBLISH, 1);
     CU_ASSERT_EQUAL(fake_received(&fake, HL_MESSAGE_PUBLISH), 1);
     CU_ASSERT_EQUAL(hl_publish_poll(fenced, NULL, NULL), HL_PENDING);
     hl_software_release(fake.dev, busy);

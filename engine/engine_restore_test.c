@@ -216,6 +216,7 @@ static void a_failed_ready_stream_rejects(void)
     CU_ASSERT_EQUAL(client.engine->free_count, HL_GRANT_RECORDS);
     CU_ASSERT_FALSE(fake_is_entered(&fake));
     hl_lease_release(source.lease);
+    fake_await_received(&fake, HL_MESSAGE_RELEASE, 1);
     CU_ASSERT_EQUAL(fake_received(&fake, HL_MESSAGE_RELEASE), 1);
     fake_stream_end(&fake, bad);
     fake_close_all(&fake, &client);

@@ -82,7 +82,10 @@ static void prepare_claimed(struct fake *fake, uint32_t record)
     extent = (struct hl_extent){shared->descriptor_offset, shared->descriptor_bytes};
     fake->operations[record] =
         (struct fake_operation){.live = true, .generation = hl_grant_load(fake->grants, record).generation};
-    HL_REQUIRE_OK(hl_descriptors_copy(fake->descriptors, extent, HL_DESCRIPTOR_BYTES, &copy, &err), err);
+    pthread_mutex_lock(&fake->lock); /* the server writes residencies into descriptor memory */
+    hl_status status = hl_descriptors_copy(fake->descriptors, extent, HL_DESCRIPTOR_BYTES, &copy, &err);
+    pthread_mutex_unlock(&fake->lock);
+    HL_REQUIRE_OK(status, err);
     HL_REQUIRE_OK(hl_wire_restore_decode(copy, extent.bytes, &head, &pages, &page_count, &err), err);
     compile(fake, record, &head, pages, page_count);
     free(copy);

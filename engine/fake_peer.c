@@ -110,16 +110,18 @@ static void answer_query(struct fake *fake, const struct hl_query_message *query
     struct hl_lease_message message = {.ttl_ms = 1000};
     unsigned char *keys = NULL, residency[FAKE_BLOCKS] = {0};
     void *copy = NULL;
+    pthread_mutex_lock(&fake->lock);
     if (hl_descriptors_copy(fake->descriptors, query->keys, HL_QUERY_KEYS * HL_KEY_BYTES, &copy, NULL) !=
         HL_OK)
         abort();
+    pthread_mutex_unlock(&fake->lock);
     keys = copy;
     uint32_t hits = 0;
     while (hits < query->key_count && hits < FAKE_BLOCKS && keys[hits * HL_KEY_BYTES] < FAKE_BLOCKS)
         residency[hits++] = HL_RESIDENT_DRAM;
+    pthread_mutex_lock(&fake->lock); /* a granter on another thread reads descriptors */
     if (hits > 0)
         hl_descriptors_write(fake->descriptors, query->residency, residency, hits, NULL);
-    pthread_mutex_lock(&fake->lock);
     if (hits > 0 && fake->lease_count < FAKE_LEASES) {
         fake->leases[fake->lease_count++] = (struct fake_lease){.first = keys[0], .hits = hits};
         message.lease = fake->lease_count;

@@ -11,8 +11,10 @@
 #define DEFAULT_SPIN_US 20u
 #define MAX_SPIN_US 1000000u
 
-const struct engine_tuning engine_default_tuning = {
-    .reply_ns = 30 * HL_NS_PER_S, .register_ns = 600 * HL_NS_PER_S, .tick_ns = HL_NS_PER_S / 50, .manager_pidfd = -1};
+const struct engine_tuning engine_default_tuning = {.reply_ns = 30 * HL_NS_PER_S,
+                                                    .register_ns = 600 * HL_NS_PER_S,
+                                                    .tick_ns = HL_NS_PER_S / 50,
+                                                    .manager_pidfd = -1};
 
 void hl_engine_options_init(hl_engine_options *options)
 {
