@@ -134,11 +134,9 @@ static void a_folder_that_others_can_enter_is_refused(void)
 
 /* --- the host --- */
 
-static void write_limits(const char *root, const char *content)
+static void write_limits(const char *content)
 {
-    char path[PATH_MAX + 32];
-    snprintf(path, sizeof path, "%s/proc/self/limits", root);
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen("proc/self/limits", "w");
     CU_ASSERT_PTR_NOT_NULL_FATAL(file);
     fputs(content, file);
     fclose(file);
@@ -151,23 +149,23 @@ static void the_memlock_limit_is_read_and_compared(void)
     uint64_t limit = 7;
     bool is_short = true;
     stand_enter_folder(folder, sizeof folder);
-    HL_EXPECT_STATUS(manager_options_check_host(folder, 1, &limit, &is_short, &err), HL_E_SYSTEM, err);
+    HL_EXPECT_STATUS(manager_options_check_host(".", 1, &limit, &is_short, &err), HL_E_SYSTEM, err);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "/proc/self/limits"));
     CU_ASSERT_EQUAL_FATAL(mkdir("proc", 0700) | mkdir("proc/self", 0700), 0);
-    write_limits(folder, "Max open files   1024   1024   files\n");
-    HL_EXPECT_STATUS(manager_options_check_host(folder, 1, &limit, &is_short, &err), HL_E_SYSTEM, err);
+    write_limits("Max open files   1024   1024   files\n");
+    HL_EXPECT_STATUS(manager_options_check_host(".", 1, &limit, &is_short, &err), HL_E_SYSTEM, err);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "Max locked memory"));
-    write_limits(folder, "Max locked memory         some   some   bytes\n");
-    HL_EXPECT_STATUS(manager_options_check_host(folder, 1, &limit, &is_short, &err), HL_E_SYSTEM, err);
+    write_limits("Max locked memory         some   some   bytes\n");
+    HL_EXPECT_STATUS(manager_options_check_host(".", 1, &limit, &is_short, &err), HL_E_SYSTEM, err);
     CU_ASSERT_EQUAL(limit, 7);
-    write_limits(folder, "Max open files   1 1 files\nMax locked memory         8388608   8388608   bytes\n");
-    HL_EXPECT_OK(manager_options_check_host(folder, 8388608, &limit, &is_short, &err), err);
+    write_limits("Max open files   1 1 files\nMax locked memory         8388608   8388608   bytes\n");
+    HL_EXPECT_OK(manager_options_check_host(".", 8388608, &limit, &is_short, &err), err);
     CU_ASSERT_EQUAL(limit, 8388608);
     CU_ASSERT_FALSE(is_short);
-    HL_EXPECT_OK(manager_options_check_host(folder, 8388609, &limit, &is_short, &err), err);
+    HL_EXPECT_OK(manager_options_check_host(".", 8388609, &limit, &is_short, &err), err);
     CU_ASSERT_TRUE(is_short);
-    write_limits(folder, "Max locked memory         unlimited   unlimited   bytes\n");
-    HL_EXPECT_OK(manager_options_check_host(folder, UINT64_MAX, &limit, &is_short, &err), err);
+    write_limits("Max locked memory         unlimited   unlimited   bytes\n");
+    HL_EXPECT_OK(manager_options_check_host(".", UINT64_MAX, &limit, &is_short, &err), err);
     CU_ASSERT_FALSE(is_short);
     HL_EXPECT_OK(manager_options_check_host("", 1, &limit, &is_short, &err), err); /* the real one */
 }
