@@ -124,9 +124,9 @@ hl_status manager_options_check_host(const char *root, uint64_t pinned_bytes, ui
         return HL_FAIL(err, HL_E_INVALID, host, "the path to the limits is too long");
     FILE *file = fopen(path, "re");
     if (!file)
-        return HL_FAIL_ERRNO(err, HL_E_SYSTEM, host, errno,
-                             "cannot read %.120s, hence not how much memory may be pinned (is /proc mounted?)",
-                             path);
+        return HL_FAIL_ERRNO(
+            err, HL_E_SYSTEM, host, errno,
+            "cannot read %.120s, hence not how much memory may be pinned (is /proc mounted?)", path);
     while (!found && fgets(line, sizeof line, file))
         found = parse_memlock(line, &limit);
     fclose(file);
