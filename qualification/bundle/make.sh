@@ -7,6 +7,7 @@ bundle=$(realpath -m "${1:?usage: make.sh DIR}")
 
 programs=(
     //engine/demo:hostlane-demo
+    //manager:hostlane-manager
     //core/device:device_conformance_test
     //core/device:gather_bench
     //core/transfer:transfer_test

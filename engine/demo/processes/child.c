@@ -55,13 +55,14 @@ static hl_status spawn(struct hl_demo_child *child, char *const argv[], int stdi
         posix_spawn_file_actions_destroy(&actions);
         return HL_FAIL_ERRNO(err, HL_E_NOMEM, STAGE, code, "cannot prepare the start of %s", child->name);
     }
-    code = posix_spawn_file_actions_adddup2(&actions, stdin_fd, STDIN_FILENO);
-    if (!code)
-        code = posix_spawn_file_actions_adddup2(&actions, report_fd, HL_DEMO_REPORT_FD);
-    if (!code && log_fd >= 0)
+    if (log_fd >= 0) /* first: it may have the number that the reports are given */
         code = posix_spawn_file_actions_adddup2(&actions, log_fd, STDOUT_FILENO);
     if (!code && log_fd >= 0)
         code = posix_spawn_file_actions_adddup2(&actions, log_fd, STDERR_FILENO);
+    if (!code)
+        code = posix_spawn_file_actions_adddup2(&actions, stdin_fd, STDIN_FILENO);
+    if (!code)
+        code = posix_spawn_file_actions_adddup2(&actions, report_fd, HL_DEMO_REPORT_FD);
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
@@ -309,6 +310,9 @@ void hl_demo_become_child(void)
 {
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct pollfd parent = {.fd = STDIN_FILENO};
+    if (poll(&parent, 1, 0) == 1 && parent.revents & POLLHUP) /* it died before that */
+        _exit(HL_DEMO_ERROR);
     /* what it opens and starts must not hold the parent's pipe */
     (void)fcntl(HL_DEMO_REPORT_FD, F_SETFD, FD_CLOEXEC);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/testing/cunit.h"
 #include "engine/demo/processes/processes.h"
@@ -111,6 +112,30 @@ static void a_program_that_is_missing_is_an_error(void)
     hl_demo_child_close(&child);
 }
 
+static void output_goes_to_the_log(void)
+{
+    struct hl_demo_child child;
+    json_t *report;
+    hl_error err;
+    char text[32] = "";
+    FILE *file = tmpfile();
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    /* Whatever its number is, that of the reports included. */
+    int log_fd = dup2(fileno(file), HL_DEMO_REPORT_FD);
+    char *const argv[] = {(char *)"/bin/sh", (char *)"-c",
+                          (char *)"echo out; echo err >&2; echo '{\"event\":\"one\"}' >&3", NULL};
+    HL_REQUIRE_OK(hl_demo_child_start(&child, "the shell", argv, log_fd, &err), err);
+    HL_REQUIRE_OK(hl_demo_child_report(&child, "one", &report, &err), err);
+    json_decref(report);
+    hl_demo_child_close(&child);
+    if (log_fd != fileno(file))
+        close(log_fd);
+    rewind(file);
+    CU_ASSERT_EQUAL(fread(text, 1, sizeof text - 1, file), 8);
+    CU_ASSERT_STRING_EQUAL(text, "out\nerr\n");
+    fclose(file);
+}
+
 static void an_interrupt_ends_the_wait(void)
 {
     struct hl_demo_child child;
@@ -125,4 +150,5 @@ static void an_interrupt_ends_the_wait(void)
 HL_TESTS(child, HL_CASE(reports_arrive_in_order_and_progress_is_skipped), HL_CASE(a_wrong_report_is_refused),
          HL_CASE(an_end_says_how), HL_CASE(a_killed_child_died_of_sigkill),
          HL_CASE(a_child_waits_for_the_word), HL_CASE(closing_ends_a_child_that_lives),
-         HL_CASE(a_program_that_is_missing_is_an_error), HL_CASE(an_interrupt_ends_the_wait));
+         HL_CASE(a_program_that_is_missing_is_an_error), HL_CASE(output_goes_to_the_log),
+         HL_CASE(an_interrupt_ends_the_wait));

@@ -94,6 +94,62 @@ HOSTLANE_MANAGER=/bin/false refuse 3 "the Manager ended before it listened" --de
 TMPDIR=$(printf 'x%.0s' {1..120}) refuse 3 "TMPDIR is too long" --device software "${small[@]}"
 TMPDIR=missing refuse 3 "cannot make the folder" --device software "${small[@]}"
 
+if [ "$(awk '/^HugePages_Free/ { print $2 }' /proc/meminfo)" = 0 ]; then
+    refuse 3 "the Manager said" --device software "${small[@]}" --huge
+fi
+
+# Ends the background processes that are named by the descriptors below: a Manager, and a publisher that waits.
+finish() {
+    [ -z "${publisher:-}" ] || { kill -KILL "$publisher" && wait "$publisher"; } 2>/dev/null
+    [ -z "${manager:-}" ] || { kill -TERM "$manager" && wait "$manager"; } 2>/dev/null
+    publisher='' manager=''
+    rm -rf sockets/canary
+}
+trap finish EXIT
+
+# The canaries: engines that expect other bytes, or an empty cache, must find what they find wrong. Their Manager is ours;
+# a pipe stands for the parent that they wait for.
+mkdir -m 0700 sockets/canary
+mkfifo reports commands
+exec 4<>commands
+"$HOSTLANE_MANAGER" --socket sockets/canary/manager.sock --arena-bytes 64M --software true >canary-manager.log 2>&1 &
+manager=$!
+until [ -S sockets/canary/manager.sock ]; do kill -0 $manager || fail "the Manager ended" canary-manager.log; done
+# role STATUS TEXT ROLE OPTION …
+role() {
+    local want=$1 text=$2 got=0
+    shift 2
+    "$program" --device software --socket sockets/canary/manager.sock --role "$@" <&4 3>reports.jsonl >role.log 2>&1 || got=$?
+    [ "$got" -eq "$want" ] || fail "exit status $got, not $want, of the role $*" role.log
+    grep -qF -- "$text" role.log || fail "no \"$text\" from the role $*" role.log
+    checks=$((checks + 1))
+}
+"$program" --device software --socket sockets/canary/manager.sock --role publish "${small[@]}" --seed 1 <&4 3>reports 2>publisher.log &
+publisher=$!
+read -r report <reports || fail "the publisher reports nothing" publisher.log
+[[ $report == *'"event":"published"'* ]] || fail "the publisher reports $report"
+role 1 "MISMATCH  consumer's checksum" restore "${small[@]}" --seed 2
+role 1 "MISMATCH  resident blocks" restore "${small[@]}" --seed 1 --pages 4
+role 0 "" replay "${replay[@]}" --seed 1
+role 1 "MISMATCH  restored page" replay "${replay[@]}" --seed 2
+role 1 "MISMATCH  hits of a request" replay "${replay[@]}" --seed 1
+role 1 "MISMATCH  more hits than an endless cache" replay "${replay[@]}" --seed 1 --cache-bytes 1
+role 3 "no such role" conductor
+finish
+nothing_left
+
+# An interrupt ends everything that was started.
+"$program" --trace-generate long.jsonl --trace-requests 100000 >generate.log 2>&1 || fail "cannot generate a trace" generate.log
+exec 5< <(exec "$program" --device software --model-config "$qwen" --trace long.jsonl 2>interrupted.log)
+interrupted=$!
+while read -r line <&5 && [[ $line != manager* ]]; do :; done
+kill -TERM $interrupted
+got=0
+wait $interrupted || got=$?
+[ $got -eq 3 ] || fail "exit status $got, not 3, of an interrupted replay" interrupted.log
+grep -q 'E_CANCELLED' interrupted.log || fail "an interrupted replay does not say so" interrupted.log
+nothing_left
+
 python=/usr/bin/python3
 [ -x "$python" ] || python=python3
 "$python" - <<'PYTHON' || fail "the written files do not hold what they must"

@@ -2,8 +2,8 @@
  * own that link the engine library. It calls the engine library and what the demo's modes share, and runs the
  * program hostlane-manager. main.c calls it.
  *
- * The process that a person starts is the parent: it holds no device while the others run, starts this same
- * program again with --role, kills who has to die, and reports.
+ * The process that a person starts is the parent: it opens the device to describe it and puts nothing on it,
+ * starts this same program again with --role, kills who has to die, and reports.
  *
  *     scenario.c         the default: publish, kill the engine, restore, kill the Manager
  *     replay_scenario.c  --trace: one engine that replays a trace

@@ -81,10 +81,9 @@ hl_status hl_trace_generate(const char *path, uint32_t requests, uint64_t seed, 
         uint64_t tokens =
             (uint64_t)count * HL_TRACE_BLOCK_TOKENS - hl_random_below(&random, HL_TRACE_BLOCK_TOKENS);
         timestamp += hl_random_below(&random, 500);
-        fprintf(file,
-                "{\"timestamp\": %llu, \"input_length\": %llu, \"output_length\": %llu, \"hash_ids\": [",
-                (unsigned long long)timestamp, (unsigned long long)tokens,
-                (unsigned long long)(1 + hl_random_below(&random, 1000)));
+        fprintf(
+            file, "{\"timestamp\": %llu, \"input_length\": %llu, \"output_length\": %llu, \"hash_ids\": [",
+            (unsigned long long)timestamp, (unsigned long long)tokens, 1ull + hl_random_below(&random, 1000));
         for (uint32_t i = 0; i < count; i++)
             fprintf(file, "%s%llu", i ? ", " : "", (unsigned long long)ids[i]);
         fprintf(file, "]}\n");

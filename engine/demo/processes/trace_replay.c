@@ -168,19 +168,28 @@ static hl_status restore_hits(struct replay *replay, hl_lease *lease, uint32_t h
     return HL_OK;
 }
 
-/* The reference is asked and told at the same points as the Manager. */
-static void compare_hits(struct replay *replay, const struct hl_trace_request *request, uint32_t hits)
+static void compare_hits(struct replay *replay, uint32_t request, uint32_t hits, uint32_t reference)
 {
-    uint32_t reference =
-        hl_reference_hits(replay->reference, replay->trace.ids + request->first, request->count);
     replay->hits += hits;
     replay->reference_hits += reference;
     if (replay->exact ? hits != reference : hits > reference)
         *replay->mismatch = (struct hl_demo_mismatch){
-            .what = replay->exact ? "hits of a request" : "more hits than an endless cache",
-            .page = (uint32_t)(request - replay->trace.requests),
+            .what = replay->exact ? "hits of a request (its number is the page)"
+                                  : "more hits than an endless cache (the request's number is the page)",
+            .page = request,
             .expected = reference,
             .got = hits};
+}
+
+/* Restores the lease's blocks to pages that hold poison, and compares them. */
+static hl_status restore_and_compare(struct replay *replay, hl_lease *lease, uint32_t hits, hl_error *err)
+{
+    hl_status status = pass_pages(replay, POISON, 0, hits, err);
+    if (!status)
+        status = restore_hits(replay, lease, hits, err);
+    if (!status)
+        status = pass_pages(replay, FETCH, 0, hits, err);
+    return status ? status : settle(replay, err);
 }
 
 static hl_status publish_rest(struct replay *replay, uint32_t hits, uint32_t count, hl_error *err)
@@ -201,34 +210,40 @@ static hl_status publish_rest(struct replay *replay, uint32_t hits, uint32_t cou
     return HL_OK;
 }
 
-static hl_status replay_request(struct replay *replay, const struct hl_trace_request *request, hl_error *err)
+/* Names the request's blocks, asks the reference, and then tells it. */
+static hl_status name_blocks(struct replay *replay, const struct hl_trace_request *request,
+                             uint32_t *reference, hl_error *err)
 {
     const uint64_t *ids = replay->trace.ids + request->first;
+    *reference = hl_reference_hits(replay->reference, ids, request->count);
+    hl_status status = hl_reference_add(replay->reference, ids, request->count, err);
+    for (uint32_t i = 0; i < request->count && !status; i++) {
+        hl_demo_key(ids[i], &replay->keys[i]);
+        replay->numbers[i] = hl_reference_number(replay->reference, ids[i]);
+    }
+    choose_pages(replay, request->count);
+    return status;
+}
+
+static hl_status replay_request(struct replay *replay, uint32_t r, hl_error *err)
+{
+    const struct hl_trace_request *request = &replay->trace.requests[r];
+    uint32_t reference;
+    hl_lease *lease;
     if (request->count == 0)
         return HL_OK;
-    for (uint32_t i = 0; i < request->count; i++)
-        hl_demo_key(ids[i], &replay->keys[i]);
-    hl_lease *lease;
-    hl_status status = hl_query(replay->engine.binding, replay->keys, request->count, NULL, &lease, err);
+    hl_status status = name_blocks(replay, request, &reference, err);
+    if (!status)
+        status = hl_query(replay->engine.binding, replay->keys, request->count, NULL, &lease, err);
     if (status)
         return status;
     uint32_t hits = (uint32_t)hl_lease_hits(lease);
     replay->blocks += request->count;
-    compare_hits(replay, request, hits);
-    status = hl_reference_add(replay->reference, ids, request->count, err);
-    for (uint32_t i = 0; i < request->count && !status; i++)
-        replay->numbers[i] = hl_reference_number(replay->reference, ids[i]);
-    choose_pages(replay, request->count);
-    if (!status && !replay->mismatch->what && hits) {
-        status = pass_pages(replay, POISON, 0, hits, err);
-        if (!status)
-            status = restore_hits(replay, lease, hits, err);
-        if (!status)
-            status = pass_pages(replay, FETCH, 0, hits, err);
-        if (!status)
-            status = settle(replay, err);
-    }
+    if (hits)
+        status = restore_and_compare(replay, lease, hits, err);
     hl_lease_release(lease);
+    if (!status && !replay->mismatch->what)
+        compare_hits(replay, r, hits, reference);
     if (status || replay->mismatch->what)
         return status;
     return publish_rest(replay, hits, request->count, err);
@@ -278,11 +293,11 @@ static hl_status replay_all(struct replay *replay, hl_error *err)
     int64_t start = hl_clock_ns();
     hl_status status = HL_OK;
     for (uint32_t r = 0; r < count && !status && !replay->mismatch->what; r++) {
-        status = replay_request(replay, &replay->trace.requests[r], err);
+        status = replay_request(replay, r, err);
         hl_demo_progress_requests("replay", r + 1, count);
         if (!status && r % PROGRESS_EVERY == PROGRESS_EVERY - 1)
             status = hl_demo_send_report(
-                json_pack("{s:s, s:I}", "event", "progress", "requests", (json_int_t)(r + 1)), err);
+                json_pack("{s:s, s:I}", "event", "progress", "requests", (json_int_t)r + 1), err);
     }
     if (status || replay->mismatch->what)
         return status;
