@@ -240,11 +240,11 @@ static int enter_and_run(hl_demo *demo)
 int hl_demo_run_role(hl_demo *demo)
 {
     hl_error err;
-    hl_demo_become_child();
     if (!demo->options.socket) {
         fprintf(stderr, "hostlane-demo: --role is for the processes that the demo starts itself\n");
         return HL_DEMO_USAGE;
     }
+    hl_demo_become_child();
     if (!strcmp(demo->options.role, "manager"))
         return hl_demo_manager_role(&demo->options);
     if (hl_demo_open_device(&demo->options, &demo->dev, &err)) {
