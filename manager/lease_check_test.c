@@ -15,7 +15,7 @@ static struct hl_leases *open_sound(void)
     must_lease(&world, 1, 2, 2, 200);
     must_lease(&world, 2, 4, 2, 100);
     for (unsigned i = 0; i < 2; i++)
-        HL_REQUIRE_OK(hl_lease_release(world.leases, 1, must_lease(&world, 1, 6, 1, 50), 0, &err), err);
+        HL_REQUIRE_OK(hl_lease_give_back(world.leases, 1, must_lease(&world, 1, 6, 1, 50), 0, &err), err);
     expect_sound_leases(&world);
     return world.leases;
 }

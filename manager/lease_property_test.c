@@ -120,7 +120,7 @@ static void use_one(struct world *world, bool consume)
     hl_lease_pins *pins = NULL;
     hl_status expected = expected_of(world, lease, session);
     if (!consume) {
-        expect(hl_lease_release(world->leases, session, lease->id, world->now, &err), expected, forgotten);
+        expect(hl_lease_give_back(world->leases, session, lease->id, world->now, &err), expected, forgotten);
         if (expected == HL_OK)
             end_model(world, lease, HL_LEASE_RELEASED);
         return;

@@ -14,7 +14,7 @@ static void expect_refused(struct lease_world *world, uint64_t session, hl_lease
     struct hl_leases_stats before = lease_stats(world), after;
     HL_EXPECT_STATUS(hl_lease_get(world->leases, session, id, now_ns, &info, &err), expected, err);
     HL_EXPECT_STATUS(hl_lease_consume(world->leases, session, id, 1, now_ns, &pins, &err), expected, err);
-    HL_EXPECT_STATUS(hl_lease_release(world->leases, session, id, now_ns, &err), expected, err);
+    HL_EXPECT_STATUS(hl_lease_give_back(world->leases, session, id, now_ns, &err), expected, err);
     CU_ASSERT_PTR_NULL(pins);
     after = lease_stats(world);
     CU_ASSERT_EQUAL(memcmp(&before, &after, sizeof before), 0);
@@ -39,7 +39,7 @@ static void a_lease_pins_its_blocks_and_takes_their_bytes(void)
         CU_ASSERT_TRUE(number < 4 || number > 6);
     }
     CU_ASSERT_EQUAL(evict_number(world.index), UINT64_MAX);
-    HL_EXPECT_OK(hl_lease_release(world.leases, 1, id, 999, &err), err);
+    HL_EXPECT_OK(hl_lease_give_back(world.leases, 1, id, 999, &err), err);
     expect_all_returned(&world);
     expect_refused(&world, 1, id, 999, HL_E_NOT_FOUND);
     CU_ASSERT_NOT_EQUAL(evict_number(world.index), UINT64_MAX);
@@ -99,7 +99,7 @@ static void another_sessions_lease_is_refused_in_every_state(void)
     hl_lease_id live = must_lease(&world, 1, 0, 1, 1000), consumed = must_lease(&world, 1, 1, 1, 1000),
                 released = must_lease(&world, 1, 2, 1, 1000), expired = must_lease(&world, 1, 3, 1, 10);
     HL_REQUIRE_OK(hl_lease_consume(world.leases, 1, consumed, 1, 5, &pins, &err), err);
-    HL_EXPECT_OK(hl_lease_release(world.leases, 1, released, 5, &err), err);
+    HL_EXPECT_OK(hl_lease_give_back(world.leases, 1, released, 5, &err), err);
     CU_ASSERT_EQUAL(hl_lease_expire_due(world.leases, 10), 1);
     expect_refused(&world, 2, live, 20, HL_E_PERMISSION);
     expect_refused(&world, 2, live, 5000, HL_E_PERMISSION); /* nor does a stranger expire it */
@@ -154,7 +154,7 @@ static void a_due_lease_expires_when_it_is_used_first(void)
     id = must_lease(&world, 1, 0, 4, 1000);
     HL_EXPECT_STATUS(hl_lease_get(world.leases, 1, id, 1001, &info, &err), HL_E_EXPIRED, err);
     id = must_lease(&world, 1, 0, 4, 1000);
-    HL_EXPECT_STATUS(hl_lease_release(world.leases, 1, id, 1001, &err), HL_E_EXPIRED, err);
+    HL_EXPECT_STATUS(hl_lease_give_back(world.leases, 1, id, 1001, &err), HL_E_EXPIRED, err);
     CU_ASSERT_EQUAL(lease_stats(&world).expired, 3);
     expect_all_returned(&world);
     close_world(&world);
@@ -265,7 +265,7 @@ static void ids_are_never_given_twice(void)
         ids[i] = must_lease(&world, 1, 0, 1, 1000);
         for (unsigned j = 0; j < i; j++)
             CU_ASSERT_NOT_EQUAL(ids[i], ids[j]);
-        HL_EXPECT_OK(hl_lease_release(world.leases, 1, ids[i], 10, &err), err);
+        HL_EXPECT_OK(hl_lease_give_back(world.leases, 1, ids[i], 10, &err), err);
     }
     for (unsigned i = 0; i < 100; i++)
         expect_refused(&world, 1, ids[i], 10, HL_E_NOT_FOUND);

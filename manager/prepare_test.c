@@ -225,7 +225,7 @@ static void only_blocks_in_dram_are_restored(void)
         CU_ASSERT_EQUAL(held(&world).pins, before.pins);
         engine_retire(&world, 0, 0);
         HL_EXPECT_OK(
-            hl_lease_release(world.manager->leases, world_session(&world, 0)->serial, lease, 0, &world.err),
+            hl_lease_give_back(world.manager->leases, world_session(&world, 0)->serial, lease, 0, &world.err),
             world.err);
         HL_EXPECT_OK(hl_index_remove(world.manager->index, entry, &victim, &world.err), world.err);
     }
