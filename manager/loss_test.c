@@ -301,6 +301,28 @@ static void malformed_completion_is_no_evidence(void)
     }
 }
 
+/* PART_DRAINED promises another part, and there is none. */
+static void last_part_cannot_be_drained_as_another(void)
+{
+    for (int dead = 0; dead < 2; dead++) {
+        struct world world;
+        world_open(&world, &small_bank);
+        stage(&world, LAST_ACTIVE);
+        CU_ASSERT_TRUE(engine_move(&world, 0, 0, HL_GRANT_ACTIVE, HL_GRANT_PART_DRAINED));
+        if (dead)
+            world_engine_dies(&world, 0);
+        else
+            world_look(&world, 0, 0);
+        CU_ASSERT_EQUAL(world_session(&world, 0)->quarantined, 1);
+        CU_ASSERT_EQUAL(pins(&world), 2);
+        pthread_mutex_lock(&world.manager->lock);
+        manager_operation_release(world.manager, owner(&world, 0));
+        manager_session_settle(world.manager, world_session(&world, 0));
+        pthread_mutex_unlock(&world.manager->lock);
+        world_close(&world);
+    }
+}
+
 static void consuming_parts_that_were_not_granted_is_no_consumption(void)
 {
     static const uint32_t claims[] = {2, 3, 1000, UINT32_MAX};
@@ -425,5 +447,6 @@ HL_TESTS(loss, HL_CASE(dead_engine_leaves_only_active_operations_in_quarantine),
          HL_CASE(contradicting_words_end_the_session_and_keep_the_sources),
          HL_CASE(words_of_unowned_records_end_the_session),
          HL_CASE(record_of_generation_zero_is_never_claimed), HL_CASE(malformed_completion_is_no_evidence),
+         HL_CASE(last_part_cannot_be_drained_as_another),
          HL_CASE(consuming_parts_that_were_not_granted_is_no_consumption),
          HL_CASE(random_scribbling_loses_no_credit), HL_CASE(claim_and_revocation_have_one_winner));

@@ -458,6 +458,35 @@ static void several_arenas_are_filled_evenly(void)
     world_close(&world);
 }
 
+/* Free bytes in pieces are no room: another arena is asked before anything is evicted. */
+static void arena_in_pieces_is_passed_over(void)
+{
+    struct world world;
+    struct hl_allocation pieces[16], block;
+    uint32_t arena;
+    world_open(&world, &(struct world_options){.arena_bytes = 64 * HL_KIB, .arenas = 2});
+    world_store(&world, 0, 1);
+    for (uint32_t i = 0; i < 16; i++) /* 4 KiB each; every second one is given back */
+        HL_REQUIRE_OK(
+            hl_arena_alloc(world.manager->arenas[0], 4 * HL_KIB - (i == 0 ? 512 : 0), &pieces[i], &world.err),
+            world.err);
+    for (uint32_t i = 1; i < 16; i += 2)
+        HL_REQUIRE_OK(hl_arena_free(world.manager->arenas[0], pieces[i].id, &world.err), world.err);
+    struct hl_allocation half;
+    HL_REQUIRE_OK(hl_arena_alloc(world.manager->arenas[1], 40 * HL_KIB, &half, &world.err), world.err);
+    pthread_mutex_lock(&world.manager->lock);
+    HL_REQUIRE_OK(manager_store_take(world.manager, 8 * HL_KIB, &arena, &block, &world.err), world.err);
+    CU_ASSERT_EQUAL(arena, 1); /* 24 KiB in one piece, where arena 0 has 32 KiB in eight */
+    CU_ASSERT_EQUAL(world.manager->counters.evicted_blocks, 0);
+    manager_store_give(world.manager, arena, block.id);
+    manager_store_give(world.manager, 1, half.id);
+    for (uint32_t i = 0; i < 16; i += 2)
+        manager_store_give(world.manager, 0, pieces[i].id);
+    pthread_mutex_unlock(&world.manager->lock);
+    world_check(&world);
+    world_close(&world);
+}
+
 HL_TESTS(publisher, HL_CASE(bytes_are_exact_for_every_layout), HL_CASE(groups_are_published_apart),
          HL_CASE(bytes_that_the_layout_leaves_out_are_zero), HL_CASE(large_publishes_go_in_batches),
          HL_CASE(blocks_are_invisible_until_their_bytes_are_complete),
@@ -468,4 +497,4 @@ HL_TESTS(publisher, HL_CASE(bytes_are_exact_for_every_layout), HL_CASE(groups_ar
          HL_CASE(failed_batch_keeps_those_before_it), HL_CASE(copy_whose_end_is_unknown_costs_its_space),
          HL_CASE(death_during_a_publish_waits_for_its_copies), HL_CASE(pressure_evicts_what_nobody_uses),
          HL_CASE(no_space_says_how_many_were_stored), HL_CASE(full_index_makes_room_too),
-         HL_CASE(several_arenas_are_filled_evenly));
+         HL_CASE(several_arenas_are_filled_evenly), HL_CASE(arena_in_pieces_is_passed_over));
