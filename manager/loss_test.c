@@ -261,6 +261,51 @@ static void words_of_unowned_records_end_the_session(void)
     }
 }
 
+/* The Manager comes to a deferred record because of another one, and finds it scribbled over. */
+static void scribbled_deferred_record_is_found_when_its_turn_comes(void)
+{
+    struct world world;
+    world_open(&world, &small_bank);
+    stage(&world, DEFERRED); /* record 1 has the bank */
+    engine_start(&world, 0, 2, 600, 1, 50);
+    world_look(&world, 0, 2);
+    engine_scribble(&world, 0, 0, 1, HL_GRANT_ACTIVE);
+    CU_ASSERT_TRUE(engine_move(&world, 0, 1, HL_GRANT_GRANTED, HL_GRANT_ACTIVE));
+    engine_copy_part(&world, 0, 1);
+    world_look(&world, 0, 1);
+    CU_ASSERT_EQUAL_FATAL(owner(&world, 0)->phase, MANAGER_QUARANTINED);
+    CU_ASSERT_FALSE(owner(&world, 0)->bank_held);
+    CU_ASSERT_EQUAL(hl_bank_used(world_session(&world, 0)->bank), 0);
+    CU_ASSERT_EQUAL(owner(&world, 1)->phase, MANAGER_GRANTED); /* active: a living engine's to finish */
+    CU_ASSERT_PTR_NULL(owner(&world, 2));
+    CU_ASSERT_EQUAL(engine_record(&world, 0, 2)->status, HL_E_PEER);
+    world_check(&world);
+    engine_drain(&world, 0, 1, HL_E_DEVICE);
+    pthread_mutex_lock(&world.manager->lock);
+    manager_operation_release(world.manager, owner(&world, 0));
+    pthread_mutex_unlock(&world.manager->lock);
+    world_sweep(&world, 0);
+    CU_ASSERT_EQUAL(world_session(&world, 0)->state, MANAGER_SESSION_EMPTY);
+    world_close(&world);
+}
+
+static void session_without_a_channel_is_ended_by_a_scribble_too(void)
+{
+    struct world world;
+    world_open(&world, &small_bank);
+    stage(&world, ACTIVE);
+    world_detach(&world, 0, false);
+    engine_scribble(&world, 0, 8, 1, HL_GRANT_GRANTED);
+    world_look(&world, 0, 8);
+    CU_ASSERT_TRUE(world_session(&world, 0)->ended);
+    CU_ASSERT_EQUAL(pins(&world), 2);
+    engine_copy_part(&world, 0, 0);
+    CU_ASSERT_TRUE(engine_move(&world, 0, 0, HL_GRANT_ACTIVE, HL_GRANT_PART_DRAINED));
+    world_look(&world, 0, 0); /* no other part is granted */
+    CU_ASSERT_EQUAL(world_session(&world, 0)->state, MANAGER_SESSION_EMPTY);
+    world_close(&world);
+}
+
 static void record_of_generation_zero_is_never_claimed(void)
 {
     struct world world;
@@ -441,12 +486,78 @@ static void claim_and_revocation_have_one_winner(void)
     world_close(&world);
 }
 
+struct scribbler {
+    struct world *world;
+    hl_grant_memory *grants;
+    _Atomic bool stop;
+};
+
+/* Gives up, cancels, claims, drains and scribbles, whatever the Manager is doing meanwhile. */
+static void *scribble_all_the_time(void *user)
+{
+    struct scribbler *scribbler = user;
+    hl_random random;
+    hl_random_seed(&random, 3);
+    while (!atomic_load(&scribbler->stop)) {
+        uint32_t record = (uint32_t)hl_random_below(&random, 4);
+        struct hl_grant_record *shared = hl_grant_record_at(scribbler->grants, record);
+        struct hl_grant_word word = hl_grant_load(scribbler->grants, record);
+        enum hl_grant_state to = (enum hl_grant_state)hl_random_below(&random, HL_GRANT_STATE_COUNT);
+        if (hl_random_below(&random, 4) == 0)
+            atomic_store(&shared->cancel, word.generation);
+        if (hl_random_below(&random, 64) == 0)
+            atomic_store(&shared->word, (uint64_t)word.generation << 32 | to);
+        else if (word.state < HL_GRANT_STATE_COUNT && word.state != HL_GRANT_PREPARING &&
+                 hl_grant_transition_exists((enum hl_grant_state)word.state, to))
+            hl_grant_move(scribbler->grants, record, word.generation, (enum hl_grant_state)word.state, to);
+    }
+    return NULL;
+}
+
+/* The same from a thread, at any point of the Manager's work. The memory outlives the session: an engine's
+ * own mapping would. */
+static void scribbling_at_any_moment_loses_no_credit(void)
+{
+    for (unsigned round = 0; round < 150; round++) {
+        struct world world;
+        pthread_t thread;
+        world_open(&world, &small_bank);
+        struct manager_session *session = world_session(&world, 0);
+        struct scribbler scribbler = {.world = &world};
+        for (uint32_t i = 0; i < 4; i++)
+            engine_start(&world, 0, i, 10 * i, 2, i);
+        HL_REQUIRE_OK(hl_grant_memory_map(hl_grant_memory_fd(session->grants), world.manager->epoch,
+                                          session->token, &scribbler.grants, &world.err),
+                      world.err);
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, scribble_all_the_time, &scribbler), 0);
+        for (unsigned i = 0; i < 40 && session->grants; i++)
+            world_look(&world, 0, i % 4);
+        atomic_store(&scribbler.stop, true);
+        pthread_join(thread, NULL);
+        world_check(&world);
+        if (session->grants)
+            world_engine_dies(&world, 0);
+        world_check(&world);
+        pthread_mutex_lock(&world.manager->lock);
+        for (uint32_t i = 0; session->grants && i < 4; i++)
+            if (owner(&world, i))
+                manager_operation_release(world.manager, owner(&world, i));
+        manager_session_settle(world.manager, session);
+        pthread_mutex_unlock(&world.manager->lock);
+        hl_grant_memory_close(scribbler.grants);
+        world_close(&world);
+    }
+}
+
 HL_TESTS(loss, HL_CASE(dead_engine_leaves_only_active_operations_in_quarantine),
          HL_CASE(ended_session_of_a_living_engine_keeps_active_operations),
          HL_CASE(session_without_a_channel_is_still_served), HL_CASE(session_loss_says_why_to_those_who_wait),
          HL_CASE(contradicting_words_end_the_session_and_keep_the_sources),
          HL_CASE(words_of_unowned_records_end_the_session),
-         HL_CASE(record_of_generation_zero_is_never_claimed), HL_CASE(malformed_completion_is_no_evidence),
+         HL_CASE(record_of_generation_zero_is_never_claimed),
+         HL_CASE(scribbled_deferred_record_is_found_when_its_turn_comes),
+         HL_CASE(session_without_a_channel_is_ended_by_a_scribble_too),
+         HL_CASE(scribbling_at_any_moment_loses_no_credit), HL_CASE(malformed_completion_is_no_evidence),
          HL_CASE(last_part_cannot_be_drained_as_another),
          HL_CASE(consuming_parts_that_were_not_granted_is_no_consumption),
          HL_CASE(random_scribbling_loses_no_credit), HL_CASE(claim_and_revocation_have_one_winner));

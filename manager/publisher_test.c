@@ -156,6 +156,22 @@ static void large_publishes_go_in_batches(void)
     world_close(&world);
 }
 
+static void lone_contiguous_block_is_one_copy(void)
+{
+    struct world world;
+    struct hl_software_counts before, after;
+    world_open(&world, &(struct world_options){.layout = world_layout(HL_LAYOUT_PAGE_FIRST, 0, 32),
+                                               .publisher = true});
+    fill_pages(&world, 0, 0, 1, 1, 4);
+    hl_software_counts(world.dev, &before);
+    world_publish(&world, 0, 0, 0, 1, 1, 4);
+    expect_outcome(&world, 0, 0, HL_OK, 1, 0);
+    hl_software_counts(world.dev, &after);
+    CU_ASSERT_EQUAL(after.submitted - before.submitted, 2); /* the copy and its event */
+    CU_ASSERT_TRUE(stored_bytes_are_right(&world, 0, 1));
+    world_close(&world);
+}
+
 /* --- visibility --- */
 
 static void blocks_are_invisible_until_their_bytes_are_complete(void)
@@ -489,6 +505,7 @@ static void arena_in_pieces_is_passed_over(void)
 
 HL_TESTS(publisher, HL_CASE(bytes_are_exact_for_every_layout), HL_CASE(groups_are_published_apart),
          HL_CASE(bytes_that_the_layout_leaves_out_are_zero), HL_CASE(large_publishes_go_in_batches),
+         HL_CASE(lone_contiguous_block_is_one_copy),
          HL_CASE(blocks_are_invisible_until_their_bytes_are_complete),
          HL_CASE(block_that_is_there_or_on_its_way_is_counted_present),
          HL_CASE(sessions_take_turns_and_each_is_served_in_order),
