@@ -111,6 +111,7 @@ static void *deliver(void *argument)
     hl_engine *engine = argument;
     struct pollfd wake = {.fd = engine->courier_wake, .events = POLLIN};
     const struct timespec tick = {.tv_nsec = FENCE_POLL_NS};
+    pthread_setname_np(pthread_self(), "hl-courier");
     for (;;) {
         hl_error error;
         bool waiting, stop;

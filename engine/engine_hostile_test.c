@@ -192,6 +192,66 @@ static void an_outcome_without_sense_loses_the_session(void)
     }
 }
 
+/* A part is on the device when its record is scribbled over: it drains, then the operation ends. */
+static void a_word_scribbled_under_a_copy_ends_it_after_the_drain(void)
+{
+    struct fake fake;
+    struct fake_client client;
+    fake_open_all(&fake, &client);
+    fake.part_bytes = 1024;
+    hl_restore *restore = fake_restore(&client, 0, 24);
+    hl_stream stream = hl_transfer_stream(client.binding->transfer);
+    hl_software_hold(fake.dev, stream, 0);
+    uint32_t record = fake_grant_next(&fake);
+    hl_software_wait_held(fake.dev, stream);
+    while (atomic_load(&hl_grant_record_at(fake.grants, record)->consumed) != 1)
+        fake_await_fd(fake.retirement_fd);
+    atomic_store(&hl_grant_record_at(fake.grants, record)->word, 1ull << 32 | HL_GRANT_REVOKED);
+    CU_ASSERT_EQUAL(hl_restore_poll(restore, NULL, NULL), HL_PENDING);
+    hl_software_release(fake.dev, stream);
+    fake_expect_outcome(restore, HL_E_PROTOCOL, false);
+    fake_await_loss(&client, HL_E_PROTOCOL);
+    fake_close_all(&fake, &client);
+}
+
+/* Success is this side's to say once it has claimed. */
+static void a_success_that_nobody_reported_is_none(void)
+{
+    struct fake fake;
+    struct fake_client client;
+    fake_open_all(&fake, &client);
+    fake.part_bytes = 1024;
+    hl_restore *restore = fake_restore(&client, 0, 24);
+    uint32_t record = fake_grant_next(&fake);
+    fake_await_state(&fake, record, HL_GRANT_PART_DRAINED);
+    hl_grant_record_at(fake.grants, record)->status = HL_OK;
+    atomic_store(&hl_grant_record_at(fake.grants, record)->word, 1ull << 32 | HL_GRANT_COMPLETED);
+    fake_wake(&fake);
+    fake_expect_outcome(restore, HL_E_PROTOCOL, false);
+    fake_close_all(&fake, &client);
+}
+
+/* R11, I4: a settled record that comes back with another generation is never used again. */
+static void a_settled_record_with_another_generation_is_dropped(void)
+{
+    struct fake fake;
+    struct fake_client client;
+    fake_open_all(&fake, &client);
+    hl_restore *restore = fake_restore(&client, 0, 2);
+    uint32_t record = fake_grant_next(&fake);
+    fake_await_state(&fake, record, HL_GRANT_DRAINED);
+    fake_expect_outcome(restore, HL_OK, false);
+    atomic_store(&hl_grant_record_at(fake.grants, record)->word, 5ull << 32 | HL_GRANT_REAPED);
+    fake_wake(&fake);
+    restore = fake_restore(&client, 0, 2);
+    uint32_t other = fake_grant_next(&fake);
+    CU_ASSERT_NOT_EQUAL(other, record);
+    fake_await_and_reap(&fake, other);
+    fake_expect_outcome(restore, HL_OK, false);
+    fake_close_all(&fake, &client);
+    CU_ASSERT_EQUAL(fake.received[HL_MESSAGE_BYE], 1);
+}
+
 /* R11: a record that was free and is not any more is refused when it is to be used. */
 static void a_free_record_that_changed_is_refused(void)
 {
@@ -254,8 +314,6 @@ static void die_of_an_undrained_copy(void)
 {
     struct fake fake;
     struct fake_client client;
-    const struct rlimit no_core = {0, 0};
-    setrlimit(RLIMIT_CORE, &no_core);
     fake_open_all(&fake, &client);
     hl_restore *restore = fake_restore(&client, 0, 8);
     uint32_t record = fake_await_submission(&fake);
@@ -266,15 +324,37 @@ static void die_of_an_undrained_copy(void)
     _exit(0); /* an outcome was reported: the test fails */
 }
 
-/* I9: the copy stream has failed, so that nobody knows what it still does: no result, no drain evidence. */
-static void undrained_work_ends_the_process(void)
+/* The Manager's own worker was writing the pages when the Manager died. */
+static void die_of_a_lost_manager_worker(void)
+{
+    struct fake fake;
+    struct fake_client client;
+    fake_open(&fake);
+    fake_start_victim(&fake);
+    fake_connect(&fake, &client, NULL, 0);
+    fake_register(&client);
+    hl_restore *restore = fake_restore(&client, 0, 8);
+    uint32_t record = fake_await_submission(&fake);
+    fake_prepare(&fake, record);
+    if (!fake_move(&fake, record, HL_GRANT_PREPARING, HL_GRANT_MANAGED))
+        _exit(1);
+    fake_wake(&fake);
+    fake_kill_victim(&fake);
+    hl_restore_wait(restore, -1, NULL, NULL);
+    _exit(0);
+}
+
+/* Runs the case again in a process of its own, which must die there. */
+static void expect_death(const char *test_case, void (*die)(void))
 {
     extern char **environ;
-    char self[] = "/proc/self/exe", name[] = "undrained_work_ends_the_process";
-    char *arguments[] = {self, name, NULL};
+    char self[] = "/proc/self/exe";
+    char *arguments[] = {self, (char *)(uintptr_t)test_case, NULL};
     int pid = 0, status = 0;
     if (getenv(DEATH)) {
-        die_of_an_undrained_copy();
+        const struct rlimit no_core = {0, 0};
+        setrlimit(RLIMIT_CORE, &no_core);
+        die();
         return;
     }
     char *xml = getenv("XML_OUTPUT_FILE");
@@ -290,8 +370,22 @@ static void undrained_work_ends_the_process(void)
     CU_ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
+/* I9: the copy stream has failed, so that nobody knows what it still does: no result, no drain evidence. */
+static void undrained_work_ends_the_process(void)
+{
+    expect_death("undrained_work_ends_the_process", die_of_an_undrained_copy);
+}
+
+static void a_managers_lost_worker_ends_the_process(void)
+{
+    expect_death("a_managers_lost_worker_ends_the_process", die_of_a_lost_manager_worker);
+}
+
 HL_TESTS(engine_hostile, HL_CASE(spoilt_grants_touch_no_page),
          HL_CASE(a_spoilt_later_part_ends_it_after_the_drain), HL_CASE(a_plan_of_another_size_is_no_success),
          HL_CASE(a_scribbled_word_loses_the_session), HL_CASE(an_outcome_without_sense_loses_the_session),
          HL_CASE(a_free_record_that_changed_is_refused), HL_CASE(every_failed_submission_drains_first),
-         HL_CASE(undrained_work_ends_the_process));
+         HL_CASE(undrained_work_ends_the_process), HL_CASE(a_managers_lost_worker_ends_the_process),
+         HL_CASE(a_word_scribbled_under_a_copy_ends_it_after_the_drain),
+         HL_CASE(a_success_that_nobody_reported_is_none),
+         HL_CASE(a_settled_record_with_another_generation_is_dropped));

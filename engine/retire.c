@@ -155,6 +155,7 @@ static void *retire(void *argument)
     hl_engine *engine = argument;
     struct epoll_event events[WATCHED];
     bool stop = false;
+    pthread_setname_np(pthread_self(), "hl-retire");
     for (;;) {
         int timeout = wait_ms(engine, &stop);
         if (stop)
