@@ -148,10 +148,12 @@ static hl_status open_log(int ends[2], hl_error *err)
 
 static hl_status make_folder(struct latency_manager *manager, hl_error *err)
 {
-    const char *parent = getenv("TEST_TMPDIR");
-    if (!parent || strlen(parent) > 32) /* a socket's path is short */
+    const char *parent = getenv("TMPDIR");
+    if (!parent || !*parent)
         parent = "/tmp";
-    snprintf(manager->folder, sizeof manager->folder, "%s/latency-XXXXXX", parent);
+    int size = snprintf(manager->folder, sizeof manager->folder, "%s/latency-XXXXXX", parent);
+    if (size < 0 || (size_t)size >= sizeof manager->folder)
+        return HL_FAIL(err, HL_E_LIMIT, STAGE, "TMPDIR is too long for a socket's path: %.100s", parent);
     if (!mkdtemp(manager->folder))
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, STAGE, errno, "cannot make a folder in %s", parent);
     snprintf(manager->socket, sizeof manager->socket, "%s/socket", manager->folder);
@@ -160,6 +162,7 @@ static hl_status make_folder(struct latency_manager *manager, hl_error *err)
 
 static int end(struct latency_manager *manager, int signal_number)
 {
+    char lock[sizeof manager->socket + 8];
     int wait_status = 0;
     if (manager->pid)
         kill(manager->pid, signal_number);
@@ -167,6 +170,8 @@ static int end(struct latency_manager *manager, int signal_number)
         continue;
     manager->pid = 0;
     close(manager->log);
+    snprintf(lock, sizeof lock, "%s.lock", manager->socket); /* what the socket's owner leaves */
+    unlink(lock);
     unlink(manager->socket);
     rmdir(manager->folder);
     return wait_status;

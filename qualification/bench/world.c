@@ -25,7 +25,7 @@ uint64_t latency_case_bytes(const struct latency_case *shape)
 /* As many as a run has restores where memory allows it: nothing is then compared between two samples. */
 static uint32_t default_slots(const struct latency_world *world)
 {
-    uint64_t most = world->dev->info.kind == HL_DEVICE_CUDA ? 8 * HL_GIB : 256 * HL_MIB;
+    uint64_t most = world->dev->info.kind == HL_DEVICE_CUDA ? 4 * HL_GIB : 256 * HL_MIB;
     uint64_t fit = most / latency_case_bytes(world->shape);
     uint64_t wanted = 4ull * (world->options->samples + world->options->warmup);
     return (uint32_t)(fit < wanted ? fit : wanted);
