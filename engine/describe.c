@@ -76,7 +76,7 @@ hl_status engine_binding_new(hl_engine *engine, const hl_context_batch *batch, h
         return HL_FAIL(err, HL_E_NOMEM, stage, "no memory for a binding");
     binding->engine = engine;
     binding->rank = batch->rank;
-    strcpy(binding->instance, batch->instance); /* its length has been checked */
+    memcpy(binding->instance, batch->instance, strlen(batch->instance) + 1); /* its length has been checked */
     hl_status status = hl_layout_from_components(batch->layout, &binding->layout, err);
     if (status != HL_OK)
         goto err_free;
@@ -121,7 +121,8 @@ static hl_status export_tensors(hl_binding *binding, const hl_context_batch *bat
         tensors[i].tensor = binding->layout->tensors[i];
         if (batch->tensors[i].name) {
             memset(tensors[i].tensor.name, 0, HL_NAME_BYTES);
-            strcpy(tensors[i].tensor.name, batch->tensors[i].name); /* its length has been checked */
+            const char *name = batch->tensors[i].name; /* its length has been checked */
+            memcpy(tensors[i].tensor.name, name, strlen(name) + 1);
         }
         status = dev->ops->ipc_export(dev, batch->tensors[i].device_ptr, &tensors[i].export, &refused);
         if (status == HL_OK)
@@ -153,8 +154,8 @@ hl_status engine_binding_describe(hl_binding *binding, const hl_context_batch *b
                                    .tensor_count = layout->tensor_count,
                                    .component_count = layout->component_count,
                                    .content = layout->content};
-    strcpy(head.instance, batch->instance);
-    strcpy(head.model, batch->model);
+    memcpy(head.instance, batch->instance, strlen(batch->instance) + 1);
+    memcpy(head.model, batch->model, strlen(batch->model) + 1);
     memcpy(head.model_digest, batch->model_digest, sizeof head.model_digest);
     memcpy(head.device_uuid, binding->gpu->dev->info.uuid, sizeof head.device_uuid);
     memcpy(head.groups, layout->groups, layout->group_count * sizeof head.groups[0]);

@@ -49,14 +49,21 @@ static uint32_t id_of(hl_namespaces *namespaces, const char *model, uint32_t ran
     return id;
 }
 
-static void ranks_that_store_full_heads_share_a_namespace(void)
+static void ranks_that_fill_different_slots_of_a_block_are_apart(void)
 {
     hl_namespaces *namespaces = open_namespaces(8);
     uint32_t id = id_of(namespaces, "m", 0, make_layout(2, 0, 1, 16));
     CU_ASSERT_EQUAL(id, 1);
-    CU_ASSERT_EQUAL(id_of(namespaces, "m", 1, make_layout(2, 1, 1, 16)), id);
-    CU_ASSERT_EQUAL(id_of(namespaces, "m", 3, make_layout(4, 3, 1, 16)), id);
-    CU_ASSERT_EQUAL(hl_namespaces_count(namespaces), 1);
+    uint32_t other = id_of(namespaces, "m", 1, make_layout(2, 1, 1, 16));
+    CU_ASSERT_NOT_EQUAL(other, id);
+    /* The same rank number of another split fills another slot. */
+    uint32_t finer = id_of(namespaces, "m", 1, make_layout(4, 1, 1, 16));
+    CU_ASSERT_TRUE(finer != id && finer != other);
+    CU_ASSERT_EQUAL(id_of(namespaces, "m", 0, make_layout(2, 0, 1, 16)), id);
+    /* Of 8 ranks two replicate each of the 4 heads. */
+    CU_ASSERT_EQUAL(id_of(namespaces, "m", 2, make_layout(8, 2, 1, 16)), finer);
+    CU_ASSERT_EQUAL(id_of(namespaces, "m", 3, make_layout(8, 3, 1, 16)), finer);
+    CU_ASSERT_EQUAL(hl_namespaces_count(namespaces), 3);
     hl_namespaces_destroy(namespaces);
 }
 
@@ -91,13 +98,13 @@ static void every_fact_of_a_key_counts(void)
 {
     hl_namespaces *namespaces = open_namespaces(16);
     hl_layout *layout = make_layout(1, 0, 0, 16);
-    struct hl_namespace_key key, other[8];
+    struct hl_namespace_key key, other[10];
     uint32_t id = 0, its = 0;
     hl_error err;
     HL_REQUIRE_OK(hl_namespace_describe("model", digest, ELEMENT, 0, SCHEMA, layout, &key, &err), err);
     CU_ASSERT_EQUAL(key.rank, HL_NAMESPACE_EVERY_RANK);
     HL_REQUIRE_OK(hl_namespaces_intern(namespaces, &key, &id, &err), err);
-    for (unsigned i = 0; i < 8; i++)
+    for (unsigned i = 0; i < 10; i++)
         other[i] = key;
     strcpy(other[0].model, "mode");
     other[1].model_digest[31] ^= 1;
@@ -106,18 +113,20 @@ static void every_fact_of_a_key_counts(void)
     other[4].rank = 0;
     other[5].cache_schema = SCHEMA + 1;
     strcpy(other[6].model, "model\nmodel_digest 00"); /* text that looks like the next line */
-    other[7] = other[6];
-    for (unsigned i = 0; i < 7; i++) {
+    other[7].slot_first_head = 1;
+    other[8].slot_heads = 1;
+    other[9] = other[8];
+    for (unsigned i = 0; i < 9; i++) {
         HL_REQUIRE_OK(hl_namespaces_intern(namespaces, &other[i], &its, &err), err);
         CU_ASSERT_EQUAL(its, i + 2);
     }
-    HL_REQUIRE_OK(hl_namespaces_intern(namespaces, &other[7], &its, &err), err);
-    CU_ASSERT_EQUAL(its, 8);
+    HL_REQUIRE_OK(hl_namespaces_intern(namespaces, &other[9], &its, &err), err);
+    CU_ASSERT_EQUAL(its, 10);
     HL_REQUIRE_OK(hl_namespaces_intern(namespaces, &key, &its, &err), err);
     CU_ASSERT_EQUAL(its, id);
     hl_layout_free(layout);
     layout = make_layout(1, 0, 0, 32);
-    CU_ASSERT_EQUAL(id_of(namespaces, "model", 0, layout), 9);
+    CU_ASSERT_EQUAL(id_of(namespaces, "model", 0, layout), 11);
     hl_namespaces_destroy(namespaces);
 }
 
@@ -207,7 +216,7 @@ static void bounds_and_missing_memory_are_typed(void)
     hl_namespaces_destroy(NULL);
 }
 
-HL_TESTS(namespace, HL_CASE(ranks_that_store_full_heads_share_a_namespace),
+HL_TESTS(namespace, HL_CASE(ranks_that_fill_different_slots_of_a_block_are_apart),
          HL_CASE(ranks_that_store_their_own_heads_are_apart),
          HL_CASE(a_layout_that_does_not_say_keeps_ranks_apart), HL_CASE(every_fact_of_a_key_counts),
          HL_CASE(what_a_binding_may_not_say_is_named), HL_CASE(text_that_is_not_terminated_is_refused),

@@ -1,5 +1,6 @@
 #include "manager/settings.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -65,6 +66,7 @@ void manager_settings_init(struct manager_settings *settings)
 
 static bool parse_number(const char *text, uint64_t *value, const char **rest)
 {
+    assert(text);
     char *end;
     if (!isdigit((unsigned char)text[0]))
         return false;
@@ -100,6 +102,7 @@ static bool parse_count(const char *text, uint32_t *count)
 static bool parse_node(const char *text, int *node)
 {
     uint32_t number;
+    assert(text);
     if (strcmp(text, "device") == 0)
         *node = -1;
     else if (strcmp(text, "any") == 0)
@@ -113,6 +116,7 @@ static bool parse_node(const char *text, int *node)
 
 static bool parse_name(const char *text, const char *const *names, size_t count, int *index)
 {
+    assert(text);
     for (size_t i = 0; i < count; i++) {
         if (strcmp(text, names[i]) == 0) {
             *index = (int)i;

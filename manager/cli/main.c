@@ -1,4 +1,5 @@
 /* hostlane: asks a Manager what it holds, and tells it an operator's decision. */
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -107,6 +108,7 @@ static const struct command *find_command(const struct arguments *arguments, int
 
 static bool parse_number(const char *text, unsigned long long most, uint64_t *value)
 {
+    assert(text); /* the command has as many operands as it needs */
     char *end;
     if (!isdigit((unsigned char)text[0]))
         return false;
@@ -149,7 +151,7 @@ static int fill_release(const struct arguments *arguments, const char *const *op
         return refuse("the operator's name is too long:", arguments->operator_name);
     request->operation[1] = record << 32 | generation;
     request->confirmed = 1;
-    strcpy(request->operator_name, arguments->operator_name);
+    memcpy(request->operator_name, arguments->operator_name, strlen(arguments->operator_name) + 1);
     return EXIT_DONE;
 }
 
