@@ -12,7 +12,7 @@
 #include "manager/state.h"
 #include "qualification/restore/world.h"
 
-enum verb { START = 1, STATS, CHECK, EXPIRE, BOUND, ARENA, AWAIT_LOG, LOGGED, STOP };
+enum verb { START = 1, STATS, CHECK, EXPIRE, BOUND, ARENA, AWAIT_LOG, LOGGED, FOOTPRINT, STOP };
 
 enum { LOG_BYTES = 1 << 20 };
 
@@ -138,6 +138,14 @@ static hl_status answer(struct process_message *message, hl_error *err)
         message->values[0] = count_log(message->text);
         pthread_mutex_unlock(&role.lock);
         return HL_OK;
+    case FOOTPRINT: {
+        struct footprint now;
+        footprint_take(&now);
+        message->values[0] = now.fds;
+        message->values[1] = now.maps;
+        message->values[2] = now.resident_kib;
+        return HL_OK;
+    }
     case STOP:
         message->values[0] = hl_manager_stop(role.manager);
         role.manager = NULL;
@@ -193,11 +201,17 @@ static struct process_message ask(struct process *manager, enum verb verb, uint6
 
 void manager_start(struct process *manager, const struct manager_settings_of_a_test *settings)
 {
+    manager_start_as(manager, "manager", settings);
+}
+
+void manager_start_as(struct process *manager, const char *name,
+                      const struct manager_settings_of_a_test *settings)
+{
     struct process_message message = {
         .verb = START,
         .values = {settings->arena_bytes, settings->arena_count, settings->index_blocks, settings->spin_us,
                    settings->part_bytes, settings->metadata_bytes, settings->tick_ns}};
-    process_start(manager, "manager");
+    process_start(manager, name);
     process_ask(manager, &message);
     process_must(message.status == HL_OK, __FILE__, __LINE__, "hl_manager_start()", message.text);
 }
@@ -205,6 +219,12 @@ void manager_start(struct process *manager, const struct manager_settings_of_a_t
 hl_manager_snapshot manager_stats(struct process *manager)
 {
     return ask(manager, STATS, 0, 0, "").snapshot;
+}
+
+struct footprint manager_footprint(struct process *manager)
+{
+    struct process_message message = ask(manager, FOOTPRINT, 0, 0, "");
+    return (struct footprint){message.values[0], message.values[1], message.values[2]};
 }
 
 void manager_check(struct process *manager, bool idle)

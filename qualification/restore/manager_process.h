@@ -2,6 +2,7 @@
 #ifndef QUALIFICATION_RESTORE_MANAGER_PROCESS_H
 #define QUALIFICATION_RESTORE_MANAGER_PROCESS_H
 
+#include "qualification/restore/footprint.h"
 #include "qualification/restore/process.h"
 
 /* The socket, in the folder that folder_enter() has made the working one. */
@@ -30,7 +31,11 @@ void folder_enter(void);
 void folder_leave(void);
 
 void manager_start(struct process *manager, const struct manager_settings_of_a_test *settings);
+/* The same in another role, which calls manager_process_role(). */
+void manager_start_as(struct process *manager, const char *role,
+                      const struct manager_settings_of_a_test *settings);
 hl_manager_snapshot manager_stats(struct process *manager);
+struct footprint manager_footprint(struct process *manager);
 /* I2, asserted by the Manager itself; with `idle`, also that every credit is back. */
 void manager_check(struct process *manager, bool idle);
 /* Lets every lease's time be up now. */
