@@ -20,6 +20,16 @@
 #define STAGE "latency.manager"
 #define PATIENCE_NS (120 * HL_NS_PER_S)
 
+/* The name and not the link, which under valgrind is valgrind's. */
+static hl_status read_self(char *path, size_t size, hl_error *err)
+{
+    ssize_t length = readlink("/proc/self/exe", path, size - 1);
+    if (length <= 0 || (size_t)length == size - 1)
+        return HL_FAIL(err, HL_E_SYSTEM, STAGE, "cannot find this program");
+    path[length] = '\0';
+    return HL_OK;
+}
+
 /* --- the Manager's side --- */
 
 hl_status latency_manager_program(char *path, size_t size, hl_error *err)
@@ -32,10 +42,9 @@ hl_status latency_manager_program(char *path, size_t size, hl_error *err)
         snprintf(path, size, "%s", given);
         return HL_OK;
     }
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length <= 0)
-        return HL_FAIL_ERRNO(err, HL_E_SYSTEM, STAGE, errno, "cannot find this program");
-    self[length] = '\0';
+    hl_status status = read_self(self, sizeof self, err);
+    if (status)
+        return status;
     *strrchr(self, '/') = '\0';
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
         snprintf(path, size, "%s/%s", self, places[i]);
@@ -82,9 +91,12 @@ extern char **environ;
 static hl_status spawn(const struct latency_options *options, uint32_t spin_us,
                        struct latency_manager *manager, int log, hl_error *err)
 {
-    char spin[16];
+    char spin[16], self[512];
+    hl_status status = read_self(self, sizeof self, err);
+    if (status)
+        return status;
     snprintf(spin, sizeof spin, "%u", spin_us ? spin_us : 1);
-    char *const argv[] = {"/proc/self/exe",
+    char *const argv[] = {self,
                           "--role",
                           "manager",
                           "--socket",
