@@ -46,7 +46,7 @@ static void open_lossy(struct lossy *lossy, const char *role)
     manager_start_as(&lossy->manager, role, &settings);
     atomic_store(&notification_loss.fd_count, 0);
     for (int i = 0; i < ENGINES; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "engine %d", i);
         world_open(&lossy->worlds[i], &WORLD_DEFAULTS);
         client_connect(&lossy->clients[i], &lossy->worlds[i], TICK_NS);
