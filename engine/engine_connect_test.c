@@ -91,7 +91,7 @@ static void send_welcome(struct fake *fake, enum fault fault, uint32_t sequence)
     if (fault == USED_RECORD)
         atomic_store(&hl_grant_record_at(fake->grants, 1000)->word, 1ull << 32 | HL_GRANT_ACTIVE);
     hl_message_head(&message, HL_MESSAGE_WELCOME, sequence + (fault == WRONG_SEQUENCE));
-    hl_channel_send(fake->socket, &message, fds, count, NULL);
+    fake_send(fake, &message, fds, count);
     if (own >= 0)
         close(own);
     close(ends[0]);
@@ -115,7 +115,7 @@ static bool answer_wrongly(struct fake *fake, const struct hl_packet *packet, en
     case GARBAGE:
         hl_message_head(&done, HL_MESSAGE_DONE, sequence);
         done.head.magic ^= fault == GARBAGE;
-        hl_channel_send(fake->socket, &done, NULL, 0, NULL);
+        fake_send(fake, &done, NULL, 0);
         return true;
     case REFUSE_VERSION:
         fake_reply_error(fake, sequence, HL_E_VERSION, "channel_abi is 11, this side has 12");
@@ -322,7 +322,7 @@ static bool register_wrongly(struct fake *fake, const struct hl_packet *packet, 
     if (fault == REPLY_WRONG_SIZE)
         message.arenas[1].bytes += 4096;
     hl_message_head(&message, HL_MESSAGE_REGISTERED, sequence);
-    hl_channel_send(fake->socket, &message, fds, fault == REPLY_NO_FD ? 1 : 2, NULL);
+    fake_send(fake, &message, fds, fault == REPLY_NO_FD ? 1 : 2);
     return true;
 }
 
@@ -392,7 +392,7 @@ static bool lease_wrongly(struct fake *fake, const struct hl_packet *packet, enu
     message.lease = fault == LEASE_WITHOUT_ID ? 0 : 1;
     hl_message_head(&message, HL_MESSAGE_LEASE,
                     ((const struct hl_message *)(const void *)packet->bytes)->sequence);
-    hl_channel_send(fake->socket, &message, NULL, 0, NULL);
+    fake_send(fake, &message, NULL, 0);
     return true;
 }
 

@@ -1,39 +1,83 @@
 /* What happens when something runs out, several GPUs, and calls that meet each other. */
 #include "engine/fake_peer.h"
 
-#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-static unsigned highest_fd(void)
+/* Descriptors that the test holds so that nobody else gets them. */
+struct occupied {
+    int *fds;
+    unsigned count;
+};
+
+/* Leaves the process `spare` descriptors that it can still open. The limit stays far from what is used: the
+ * kernel also holds it against the descriptors that all processes of this user have under way in messages,
+ * and refuses to send more of them; then the fake Manager, in this process, could not reply. */
+static void occupy_descriptors(struct occupied *occupied, int fd, unsigned spare)
 {
-    unsigned highest = 0;
-    DIR *list = opendir("/proc/self/fd");
-    for (const struct dirent *entry; (entry = readdir(list)) != NULL;)
-        if (strtoul(entry->d_name, NULL, 10) > highest)
-            highest = (unsigned)strtoul(entry->d_name, NULL, 10);
-    closedir(list);
-    return highest;
+    enum { MOST = 16384 };
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur > MOST) {
+        limit.rlim_cur = MOST;
+        CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    }
+    occupied->fds = malloc(limit.rlim_cur * sizeof *occupied->fds);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(occupied->fds);
+    occupied->count = 0;
+    while ((occupied->fds[occupied->count] = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0)
+        occupied->count++;
+    CU_ASSERT_EQUAL_FATAL(errno, EMFILE);
+    CU_ASSERT_FATAL(occupied->count > spare);
+    while (spare-- > 0)
+        close(occupied->fds[--occupied->count]);
+}
+
+static void free_descriptors(struct occupied *occupied)
+{
+    while (occupied->count > 0)
+        close(occupied->fds[--occupied->count]);
+    free(occupied->fds);
+}
+
+/* What other processes of this user may have sent and nobody has received: some hundreds of descriptors. */
+static void keep_descriptors_under_way(int pair[2], int fd)
+{
+    struct hl_message message;
+    int fds[HL_MESSAGE_FDS];
+    hl_error err = {0};
+    for (unsigned i = 0; i < HL_MESSAGE_FDS; i++)
+        fds[i] = fd;
+    CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    hl_message_head(&message, HL_MESSAGE_BYE, 0);
+    for (unsigned i = 0; i < 4; i++)
+        HL_REQUIRE_OK(hl_channel_send(pair[0], &message, fds, HL_MESSAGE_FDS, &err), err);
 }
 
 /* F11: a registration finds no descriptor left at each of its steps; it leaves nothing, and works later. */
 static void a_registration_without_descriptors_leaves_nothing(void)
 {
     bool failed = true;
-    for (unsigned spare = 0; failed; spare++) {
+    unsigned spare = 0;
+    for (; failed; spare++) {
         struct fake fake;
         struct fake_client client;
         struct hl_software_counts counts;
-        struct rlimit before, low;
+        struct occupied occupied;
+        int pair[2];
         fake_open(&fake);
         fake_connect(&fake, &client, NULL, 0);
         hl_context_batch batch = fake_batch(&fake);
-        getrlimit(RLIMIT_NOFILE, &before);
-        low = before;
-        low.rlim_cur = highest_fd() + 1 + spare;
-        setrlimit(RLIMIT_NOFILE, &low);
+        keep_descriptors_under_way(pair, fake.restore_fd);
+        occupy_descriptors(&occupied, fake.restore_fd, spare);
         failed = hl_engine_register(client.engine, &batch, &client.binding, &client.err) != HL_OK;
-        setrlimit(RLIMIT_NOFILE, &before);
+        free_descriptors(&occupied);
+        close(pair[0]);
+        close(pair[1]);
         if (failed) {
             hl_software_counts(fake.dev, &counts);
             CU_ASSERT_EQUAL(counts.registrations + counts.streams, 0);
@@ -42,6 +86,7 @@ static void a_registration_without_descriptors_leaves_nothing(void)
         fake_close_all(&fake, &client);
         CU_ASSERT_FATAL(spare < 100);
     }
+    CU_ASSERT(spare > 4); /* the worker's two, the two arenas' at least, and then enough */
 }
 
 /* G3: the descriptor memory is full: each request is refused, nothing is consumed, and all goes on later. */
@@ -178,7 +223,7 @@ static bool rename_arena(struct fake *fake, const struct hl_packet *packet, enum
     message.arenas[0].bytes = hl_arena_bytes(fake->arenas[0]) / (*(enum arena_fault *)fake->user + 1);
     hl_message_head(&message, HL_MESSAGE_REGISTERED,
                     ((const struct hl_message *)(const void *)packet->bytes)->sequence);
-    hl_channel_send(fake->socket, &message, &fd, 1, NULL);
+    fake_send(fake, &message, &fd, 1);
     return true;
 }
 
@@ -213,9 +258,9 @@ static bool answer_out_of_step(struct fake *fake, const struct hl_packet *packet
     hl_message_head(&done, HL_MESSAGE_DONE, sequence + 1);
     hl_message_head(&welcome, HL_MESSAGE_WELCOME, sequence);
     if (*(int *)fake->user)
-        hl_channel_send(fake->socket, &done, NULL, 0, NULL);
+        fake_send(fake, &done, NULL, 0);
     else
-        hl_channel_send(fake->socket, &welcome, NULL, 0, NULL);
+        fake_send(fake, &welcome, NULL, 0);
     return true;
 }
 
@@ -252,7 +297,7 @@ static void ends_meet(void)
     struct fake_client client;
     pthread_t thread;
     hl_lease *lease = NULL;
-    const hl_block_key key = {{0}};
+    const hl_block_key key = {{FAKE_BLOCKS}}; /* not resident: no lease is used up, however often */
     fake_open_all(&fake, &client);
     hl_restore *restore = fake_restore(&client, 0, 2);
     CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, unregister, client.binding), 0);

@@ -180,6 +180,8 @@ void fake_finish_publish(struct fake *fake, uint32_t slot, hl_status status, uin
                          uint32_t present);
 uint32_t fake_received(struct fake *fake, enum hl_message_kind kind);
 void fake_await_received(struct fake *fake, enum hl_message_kind kind, uint32_t count);
+/* Every reply goes through here: ends the test's process when the kernel refuses it. */
+void fake_send(struct fake *fake, const void *message, const int *fds, unsigned fd_count);
 void fake_reply_error(struct fake *fake, uint32_t sequence, hl_status status, const char *text);
 
 /* Holds the engine's worker at a point: reached() waits until it stands there, open() lets it go on, then and
