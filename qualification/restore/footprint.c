@@ -30,7 +30,7 @@ static uint64_t count_maps(void)
 
 void footprint_take(struct footprint *footprint)
 {
-    unsigned long long total, resident;
+    unsigned long long total = 0, resident = 0;
     footprint->fds = count_fds();
     footprint->maps = count_maps();
     FILE *statm = fopen("/proc/self/statm", "re");
