@@ -201,6 +201,32 @@ static void unregister_and_start_each_win_when_first(void)
     scene_close(&scene);
 }
 
+/* The Manager, which waits too, is gone: the engine's own wait is all that keeps the tensors. */
+static void unregister_waits_for_the_drain_without_a_manager(void)
+{
+    struct scene scene;
+    struct scene_call call;
+    scene_open(&scene);
+    client_publish(&scene.client, 0, 16);
+    world_hold(&scene.world, client_copy_stream(&scene.client));
+    hl_restore *restore = client_start(&scene.client, 0, 16, 24);
+    HL_EXPECT_OK(hl_restore_wait_enqueued(restore, PATIENCE_NS, &scene.client.err), scene.client.err);
+    process_kill(&scene.manager);
+    const int64_t until = hl_clock_ns() + PATIENCE_NS;
+    while (hl_engine_health(scene.client.engine, NULL) == HL_OK)
+        MUST(hl_clock_ns() < until && sched_yield() == 0);
+    scene_unregister_begin(&call, &scene);
+    CU_ASSERT_FALSE(call.returned);
+    CU_ASSERT_EQUAL(scene.client.releases, 0);
+    world_let_go(&scene.world);
+    scene_call_finish(&call);
+    HL_EXPECT_STATUS(call.status, HL_E_PEER, call.err);
+    CU_ASSERT_EQUAL(scene.client.releases, scene.world.layout->tensor_count);
+    client_outcome(&scene.client, restore, HL_OK);
+    client_expect(&scene.client, 0, 16, 24);
+    scene_close_orphan(&scene);
+}
+
 /* --- closing against everything --- */
 
 static void close_engine(struct scene_call *call)
@@ -382,6 +408,7 @@ HL_TESTS(races, HL_CASE(a_revocation_before_the_claim_leaves_the_pages_alone),
          HL_CASE(a_cancellation_seen_with_the_descriptor_consumes_nothing),
          HL_CASE(a_cancellation_after_the_grant_changes_nothing),
          HL_CASE(unregister_and_start_each_win_when_first),
+         HL_CASE(unregister_waits_for_the_drain_without_a_manager),
          HL_CASE(close_waits_for_what_came_first_and_refuses_what_comes_later),
          HL_CASE(an_expiry_before_the_consumption_rejects_the_restore),
          HL_CASE(an_expiry_after_the_consumption_frees_nothing),
