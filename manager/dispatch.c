@@ -34,7 +34,9 @@ static uint64_t pack(enum manager_watch kind, uint32_t index, uint64_t serial)
 hl_status manager_dispatch_watch(hl_manager *manager, int fd, enum manager_watch kind, uint32_t index,
                                  uint64_t serial, hl_error *err)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = pack(kind, index, serial)};
+    /* The retirement eventfd is never read: each write is an edge, which costs no call to take. */
+    struct epoll_event event = {.events = kind == MANAGER_WATCH_RETIREMENT ? EPOLLIN | EPOLLET : EPOLLIN,
+                                .data.u64 = pack(kind, index, serial)};
     if (epoll_ctl(manager->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, "manager.watch", errno, "cannot watch a descriptor");
     return HL_OK;
@@ -184,7 +186,6 @@ static void on_session(hl_manager *manager, enum manager_watch kind, struct mana
         on_socket(manager, session);
         break;
     case MANAGER_WATCH_RETIREMENT: /* the signal first, then the marks: one set meanwhile signals again */
-        clear(session->retirement_fd);
         take_marks(session);
         break;
     case MANAGER_WATCH_PROCESS:
@@ -253,38 +254,40 @@ static inline void relax(void)
 #endif
 }
 
-/* Whether a session with operations has marked a record. */
-static bool watch_marks(hl_manager *manager, bool *anyone)
+/* Whether a session has marked a record. */
+static bool watch_marks(hl_manager *manager)
 {
     bool marked = false;
-    *anyone = false;
     pthread_mutex_lock(&manager->lock);
-    for (uint32_t i = 0; i < HL_SESSIONS; i++) {
-        struct manager_session *session = &manager->sessions[i];
-        if (!session->grants || session->operation_count == session->quarantined)
-            continue;
-        *anyone = true;
-        marked = take_marks(session) || marked;
-    }
+    for (uint32_t i = 0; i < HL_SESSIONS; i++)
+        if (manager->sessions[i].grants)
+            marked = take_marks(&manager->sessions[i]) || marked;
     pthread_mutex_unlock(&manager->lock);
     return marked;
 }
 
-/* Watches the dirty bitsets for up to spin_us: the part or the restore that follows the one just handled then
- * pays no wake-up. True when there is something to look at. */
-static bool spin(hl_manager *manager)
+/* Watches the dirty bitsets for about a microsecond. True when the dispatcher is not to sleep: a record is
+ * marked, or spin_us have not passed since an engine last wanted something. What follows a query or the part
+ * just handled then pays no wake-up; a message is seen between two calls. */
+static bool keep_watching(hl_manager *manager, int64_t *until_ns, bool active)
 {
+    enum { TURNS = 4, PAUSES = 16 };
     if (manager->options.spin_us == 0)
         return false;
-    const int64_t deadline_ns = hl_clock_ns() + (int64_t)manager->options.spin_us * 1000;
-    bool anyone;
-    do {
-        if (watch_marks(manager, &anyone))
-            return true;
-        for (unsigned i = 0; i < 32; i++)
+    const int64_t now_ns = hl_clock_ns();
+    if (active)
+        *until_ns = now_ns + (int64_t)manager->options.spin_us * 1000;
+    if (now_ns >= *until_ns)
+        return false;
+    for (unsigned turn = 0; turn < TURNS; turn++) {
+        if (watch_marks(manager)) {
+            *until_ns = now_ns + (int64_t)manager->options.spin_us * 1000;
+            break;
+        }
+        for (unsigned i = 0; i < PAUSES; i++)
             relax();
-    } while (anyone && hl_clock_ns() < deadline_ns);
-    return false;
+    }
+    return true;
 }
 
 /* --- stopping --- */
@@ -306,18 +309,23 @@ void *manager_dispatch_run(void *arg)
     hl_manager *manager = arg;
     struct epoll_event events[ROUND_EVENTS];
     bool more = false;
+    int64_t until_ns = 0;
     for (;;) {
+        bool active;
         int count = epoll_wait(manager->epoll, events, ROUND_EVENTS, more ? 0 : -1);
         assert(count >= 0 || errno == EINTR);
         pthread_mutex_lock(&manager->lock);
-        for (int i = 0; i < count; i++)
+        active = false;
+        for (int i = 0; i < count; i++) {
+            const enum manager_watch kind = (enum manager_watch)(events[i].data.u64 >> 56);
+            active = active || kind == MANAGER_WATCH_SOCKET || kind == MANAGER_WATCH_RETIREMENT;
             on_event(manager, events[i].data.u64);
+        }
         more = look_at_records(manager);
         bool done = manager->stopping && stopped(manager);
         pthread_mutex_unlock(&manager->lock);
         if (done)
             return NULL;
-        if (!more)
-            more = spin(manager);
+        more = keep_watching(manager, &until_ns, active) || more;
     }
 }
