@@ -128,6 +128,7 @@ static bool parse_name(const char *text, const char *const *names, size_t count,
 
 static bool parse_path(const char *text, char path[PATH_MAX])
 {
+    assert(text);
     size_t length = strlen(text);
     if (length == 0 || length >= PATH_MAX)
         return false;

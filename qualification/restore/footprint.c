@@ -30,11 +30,13 @@ static uint64_t count_maps(void)
 
 void footprint_take(struct footprint *footprint)
 {
-    unsigned long long total = 0, resident = 0;
+    char line[256], *rest;
     footprint->fds = count_fds();
     footprint->maps = count_maps();
     FILE *statm = fopen("/proc/self/statm", "re");
-    MUST(statm != NULL && fscanf(statm, "%llu %llu", &total, &resident) == 2);
+    MUST(statm != NULL && fgets(line, sizeof line, statm) != NULL);
     fclose(statm);
-    footprint->resident_kib = resident * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+    strtoull(line, &rest, 10); /* the total, which comes first */
+    MUST(*rest == ' ');
+    footprint->resident_kib = strtoull(rest, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
 }

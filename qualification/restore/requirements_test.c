@@ -368,7 +368,7 @@ static void parts_of_several_operations_take_turns(void)
     world_hold(&scene.world, client_copy_stream(&scene.client));
     hl_restore *first = client_start(&scene.client, 0, 32, 0);
     hl_restore *second = client_start(&scene.client, 32, 32, 32);
-    uint32_t records[2] = {first->record, second->record}, firsts[2], lasts[2];
+    uint32_t records[2] = {first->record, second->record}, firsts[2], lasts[2] = {0};
     MANAGER_AWAIT(&scene.manager, operations, 2);
     world_let_go(&scene.world);
     client_outcome(&scene.client, first, HL_OK);

@@ -51,7 +51,7 @@ void raw_await_close(int fd)
 
 static json_t *read_json(struct hl_packet *packet)
 {
-    struct stat file;
+    struct stat file = {0};
     MUST(packet->fd_count == 1 && fstat(packet->fds[0], &file) == 0);
     char *text = malloc((size_t)file.st_size + 1);
     MUST(text != NULL && pread(packet->fds[0], text, (size_t)file.st_size, 0) == file.st_size);
@@ -89,8 +89,12 @@ static uint64_t read_token(const char *digits)
 {
     unsigned char bytes[8];
     uint64_t token;
-    for (size_t i = 0; i < sizeof bytes; i++)
-        MUST(sscanf(digits + 2 * i, "%2hhx", &bytes[i]) == 1);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        const char byte[3] = {digits[2 * i], digits[2 * i + 1], '\0'};
+        char *end;
+        bytes[i] = (unsigned char)strtoul(byte, &end, 16);
+        MUST(end == byte + 2);
+    }
     memcpy(&token, bytes, sizeof token);
     return token;
 }
