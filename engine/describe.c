@@ -1,6 +1,7 @@
 /* What a batch must look like, what a binding keeps of it, and what the Manager is told. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
@@ -124,6 +125,8 @@ static hl_status export_tensors(hl_binding *binding, const hl_context_batch *bat
             const char *name = batch->tensors[i].name; /* its length has been checked */
             memcpy(tensors[i].tensor.name, name, strlen(name) + 1);
         }
+        if (binding->engine->manager == getpid())
+            continue; /* an embedded Manager: no process can map its own exports */
         status = dev->ops->ipc_export(dev, batch->tensors[i].device_ptr, &tensors[i].export, &refused);
         if (status == HL_OK)
             continue;
