@@ -125,9 +125,9 @@ static hl_status export_tensors(hl_binding *binding, const hl_context_batch *bat
             const char *name = batch->tensors[i].name; /* its length has been checked */
             memcpy(tensors[i].tensor.name, name, strlen(name) + 1);
         }
-        if (binding->engine->manager == getpid())
-            continue; /* an embedded Manager: no process can map its own exports */
         status = dev->ops->ipc_export(dev, batch->tensors[i].device_ptr, &tensors[i].export, &refused);
+        if (status == HL_OK && binding->engine->manager == getpid())
+            memset(&tensors[i].export, 0, sizeof tensors[i].export); /* no process can map its own exports */
         if (status == HL_OK)
             continue;
         if (dev->info.kind == HL_DEVICE_CUDA || status == HL_E_UNSUPPORTED) {
