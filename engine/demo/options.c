@@ -8,6 +8,8 @@
 
 #define STAGE "demo.options"
 
+#define FIRST_PART_BYTES 16384u
+
 static hl_status parse_layout(const char *text, struct hl_demo_options *options, hl_error *err)
 {
     hl_status status = hl_layout_kind_parse(text, &options->layout, err);
@@ -82,8 +84,11 @@ static const struct option known[] = {
     {"route", "ROUTE", "auto, direct (copy engines) or kernel (default: auto)", WORD, 0, 0, 0, parse_route},
     {"sms", "N", "most thread blocks of the gather kernel (default: 4)", NUMBER, FIELD(sms), 1,
      HL_TRANSFER_MAX_SMS, NULL},
-    {"part-bytes", "N", "bound on one plan part; consumers are queued after each (default: 131072)", NUMBER,
+    {"part-bytes", "N", "bound on one plan part; consumers are queued after each (default: 262144)", NUMBER,
      FIELD(part_bytes), 4096, HL_PLAN_PART_BYTES, NULL},
+    {"first-part-bytes", "N",
+     "bound on the first part, doubled from part to part (default: 16384, or the bound on all)", NUMBER,
+     FIELD(first_part_bytes), 4096, HL_PLAN_PART_BYTES, NULL},
     {"pitch", "PITCH",
      "pages and blocks scattered, or consecutive with a constant pitch (default: scattered)", WORD, 0, 0, 0,
      parse_pitch},
@@ -154,7 +159,7 @@ static const struct option *find_option(const char *name, size_t length)
     return NULL;
 }
 
-static hl_status check_together(const struct hl_demo_options *options, hl_error *err)
+static hl_status check_together(struct hl_demo_options *options, hl_error *err)
 {
     if (options->tp_rank >= options->tp_size)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "--tp-rank %u: it must be below --tp-size (%u)",
@@ -165,6 +170,13 @@ static hl_status check_together(const struct hl_demo_options *options, hl_error 
     if (options->part_bytes % 8)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "--part-bytes %u: it is a multiple of 8",
                        options->part_bytes);
+    if (!options->first_part_bytes)
+        options->first_part_bytes =
+            options->part_bytes < FIRST_PART_BYTES ? options->part_bytes : FIRST_PART_BYTES;
+    if (options->first_part_bytes > options->part_bytes || options->first_part_bytes % 8)
+        return HL_FAIL(err, HL_E_INVALID, STAGE,
+                       "--first-part-bytes %u: it is a multiple of 8, at most --part-bytes (%u)",
+                       options->first_part_bytes, options->part_bytes);
     return HL_OK;
 }
 
@@ -173,7 +185,7 @@ hl_status hl_demo_options_parse(int argc, char **argv, struct hl_demo_options *o
     struct hl_demo_options parsed = {.layout = HL_LAYOUT_SPLIT,
                                      .page_tokens = 16,
                                      .tp_size = 1,
-                                     .part_bytes = 131072,
+                                     .part_bytes = 262144,
                                      .runs = 1,
                                      .seed = 1};
     for (int i = 1; i < argc; i++) {
