@@ -22,12 +22,16 @@ def cuda_fatbin(name, src, hdrs = []):
         cmd = "# toolkit %s\n%s -fatbin -std=c++17 -O3 -I. %s -o $@ $(location %s)" % (CUDA_VERSION, CUDA_NVCC, _GENCODE, src),
         message = "Compiling kernels for sm_80, sm_90, sm_100 and PTX",
     )
+
+    # The digest makes the assembler's input change with the fatbin: what .incbin reads is in no dependency list, so that
+    # Bazel would take the object of an earlier fatbin for this one.
     native.genrule(
         name = name + "_wrap",
         srcs = [name + ".fatbin"],
         outs = [name + "_blob.S"],
         cmd = ("printf '.section .rodata\\n.balign 16\\n.globl {n}\\n{n}:\\n.incbin \"%s\"\\n.globl {n}_end\\n{n}_end:\\n" +
-               ".byte 0\\n.section .note.GNU-stack,\"\",@progbits\\n' $(location {n}.fatbin) > $@").format(n = name),
+               ".byte 0\\n.section .note.GNU-stack,\"\",@progbits\\n/* %s */\\n' " +
+               "$(location {n}.fatbin) $$(sha256sum <$(location {n}.fatbin) | cut -d' ' -f1) > $@").format(n = name),
     )
     native.cc_library(
         name = name,
