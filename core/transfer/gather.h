@@ -21,8 +21,8 @@
 #include "core/transfer/work.h"
 
 /* Three times the 43,686 ranges that one part can hold. */
-#define HL_GATHER_SEGMENTS 8u
-#define HL_GATHER_SEGMENT_DESCRIPTORS 16384u
+#define HL_GATHER_SEGMENTS 4u
+#define HL_GATHER_SEGMENT_DESCRIPTORS 32768u
 
 struct hl_gather_segment {
     hl_event event;

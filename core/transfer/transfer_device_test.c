@@ -144,8 +144,8 @@ static void bulk_launches_hold_aligned_pieces_only(void)
             struct rig rig;
             hl_error err = {0};
             rig_open(&rig, &(struct rig_options){.shape = {.layers = 3,
-                                                           .pages = 15,
-                                                           .blocks = 15,
+                                                           .pages = 5,
+                                                           .blocks = 5,
                                                            .tokens = 2,
                                                            .row_bytes = 8192,
                                                            .groups = 1,
@@ -157,7 +157,7 @@ static void bulk_launches_hold_aligned_pieces_only(void)
             rig.dev->info.bulk_copy = true;
             struct hl_transfer_options options = rig_transfer_options(&rig, HL_ROUTE_KERNEL);
             HL_REQUIRE_OK(hl_transfer_open_with_ring(&options, 2, descriptors, &rig.transfer, &err), err);
-            rig_compile(&rig, 1, 15, false, 0);
+            rig_compile(&rig, 1, 5, false, 0);
             rig_restore(&rig);
             CU_ASSERT_TRUE(rig_tensors_match(&rig));
             CU_ASSERT_TRUE(launches[HL_GATHER_BULK] >= 1);

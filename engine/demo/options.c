@@ -84,7 +84,7 @@ static const struct option known[] = {
     {"route", "ROUTE", "auto, direct (copy engines) or kernel (default: auto)", WORD, 0, 0, 0, parse_route},
     {"sms", "N", "most thread blocks of the gather kernel (default: 4)", NUMBER, FIELD(sms), 1,
      HL_TRANSFER_MAX_SMS, NULL},
-    {"part-bytes", "N", "bound on one plan part; consumers are queued after each (default: 262144)", NUMBER,
+    {"part-bytes", "N", "bound on one plan part; consumers are queued after each (default: 1048576)", NUMBER,
      FIELD(part_bytes), 4096, HL_PLAN_PART_BYTES, NULL},
     {"first-part-bytes", "N",
      "bound on the first part, doubled from part to part (default: 16384, or the bound on all)", NUMBER,
@@ -185,7 +185,7 @@ hl_status hl_demo_options_parse(int argc, char **argv, struct hl_demo_options *o
     struct hl_demo_options parsed = {.layout = HL_LAYOUT_SPLIT,
                                      .page_tokens = 16,
                                      .tp_size = 1,
-                                     .part_bytes = 262144,
+                                     .part_bytes = HL_PLAN_PART_BYTES,
                                      .runs = 1,
                                      .seed = 1};
     for (int i = 1; i < argc; i++) {

@@ -32,7 +32,7 @@ static void no_option_gives_the_defaults(void)
     CU_ASSERT_EQUAL(options.pitch, HL_DEMO_SCATTERED);
     CU_ASSERT_EQUAL(options.device, HL_DEMO_DEVICE_AUTO);
     CU_ASSERT_EQUAL(options.tp_size, 1);
-    CU_ASSERT_EQUAL(options.part_bytes, 262144);
+    CU_ASSERT_EQUAL(options.part_bytes, 1048576);
     CU_ASSERT_EQUAL(options.first_part_bytes, 16384);
     CU_ASSERT_EQUAL(options.runs, 1);
     CU_ASSERT_EQUAL(options.warmup, 0);
@@ -125,7 +125,7 @@ static void a_bad_option_is_refused_by_name_and_changes_nothing(void)
         {{"--part-bytes", "4097"}, "multiple of 8"},
         {{"--first-part-bytes", "4095"}, "--first-part-bytes 4095"},
         {{"--first-part-bytes", "4097"}, "multiple of 8"},
-        {{"--first-part-bytes", "262152"}, "at most --part-bytes (262144)"},
+        {{"--first-part-bytes", "1048577"}, "1048576"},
         {{"--pitch", "random"}, "scattered or constant"},
         {{"--huge=yes"}, "--huge: it takes no value"},
         {{"--device", "tpu"}, "auto, cuda or software"},
