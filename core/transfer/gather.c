@@ -79,27 +79,28 @@ static enum hl_gather_method method_of(hl_devptr dst, hl_devptr src, uint64_t by
     return (dst | src | bytes) % BULK_ALIGN ? HL_GATHER_LOADS : HL_GATHER_BULK;
 }
 
-/* The descriptors of one method of one layer. */
+/* The descriptors of one method of one layer on their way into the batch. A piece costs its descriptor and no
+ * more: what the batch knows of those in [start, next) is brought up to date by settle(). */
 struct gathering {
     struct hl_gather_ring *ring;
     enum hl_gather_method method;
     bool split; /* take only the pieces that `method` is for, else every piece */
     struct hl_layer_result *result;
+    struct hl_gather *start, *next, *limit; /* in the current segment; all NULL before the first piece */
+    uint64_t bytes;
 };
 
-/* Launches what must not share a launch with this layer's next piece. */
-static hl_status make_room(struct gathering *g, hl_error *err)
+static void settle(struct gathering *g)
 {
-    struct hl_gather_ring *ring = g->ring;
-    struct hl_gather_batch *batch = &ring->batch;
-    hl_status status = HL_OK;
-    bool full = !batch->open && batch->layer_count == HL_GATHER_LAYERS;
-    if (full || (batch->pending > 0 && batch->method != g->method))
-        status = hl_gather_flush(ring, err);
-    if (status != HL_OK || ring->segments[ring->current].used + batch->pending < ring->segment_descriptors)
-        return status;
-    status = hl_gather_flush(ring, err);
-    return status == HL_OK ? hl_gather_ring_advance(ring, err) : status;
+    struct hl_gather_batch *batch = &g->ring->batch;
+    if (g->next == g->start)
+        return;
+    assert(batch->open);
+    batch->pending += (uint32_t)(g->next - g->start);
+    batch->ends[batch->layer_count - 1] = batch->pending;
+    batch->layers[batch->layer_count - 1].bytes += g->bytes;
+    g->start = g->next;
+    g->bytes = 0;
 }
 
 static void list_layer(struct hl_gather_batch *batch, struct hl_layer_result *result)
@@ -110,21 +111,42 @@ static void list_layer(struct hl_gather_batch *batch, struct hl_layer_result *re
     batch->open = true;
 }
 
-static hl_status put(struct gathering *g, hl_devptr dst, hl_devptr src, uint64_t bytes, hl_error *err)
+/* Launches what must not share a launch with this layer's next piece, and finds room for that. */
+static hl_status make_room(struct gathering *g, hl_error *err)
 {
     struct hl_gather_ring *ring = g->ring;
     struct hl_gather_batch *batch = &ring->batch;
-    hl_status status = make_room(g, err);
+    hl_status status = HL_OK;
+    settle(g);
+    bool full = !batch->open && batch->layer_count == HL_GATHER_LAYERS;
+    if (full || (batch->pending > 0 && batch->method != g->method))
+        status = hl_gather_flush(ring, err);
+    if (status == HL_OK && ring->segments[ring->current].used + batch->pending == ring->segment_descriptors) {
+        status = hl_gather_flush(ring, err);
+        if (status == HL_OK)
+            status = hl_gather_ring_advance(ring, err);
+    }
     if (status != HL_OK)
         return status;
     if (!batch->open)
         list_layer(batch, g->result);
     batch->method = g->method;
-    struct hl_gather *slot = (struct hl_gather *)ring->memory;
-    slot += (uint64_t)ring->current * ring->segment_descriptors + ring->segments[ring->current].used;
-    slot[batch->pending] = (struct hl_gather){.dst = dst, .src = src, .bytes = bytes};
-    batch->ends[batch->layer_count - 1] = ++batch->pending;
-    batch->layers[batch->layer_count - 1].bytes += bytes;
+    struct hl_gather *segment =
+        (struct hl_gather *)ring->memory + (uint64_t)ring->current * ring->segment_descriptors;
+    g->start = g->next = segment + ring->segments[ring->current].used + batch->pending;
+    g->limit = segment + ring->segment_descriptors;
+    return HL_OK;
+}
+
+static inline hl_status put(struct gathering *g, hl_devptr dst, hl_devptr src, uint64_t bytes, hl_error *err)
+{
+    if (g->next == g->limit) {
+        hl_status status = make_room(g, err);
+        if (status != HL_OK)
+            return status;
+    }
+    *g->next++ = (struct hl_gather){.dst = dst, .src = src, .bytes = bytes};
+    g->bytes += bytes;
     return HL_OK;
 }
 
@@ -158,6 +180,8 @@ static hl_status put_layer(struct gathering *g, const struct hl_work *work, cons
             status = put_range(g, &range, err);
         }
     }
+    settle(g);
+    g->start = g->next = g->limit = NULL;
     return status;
 }
 
