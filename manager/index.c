@@ -73,6 +73,7 @@ hl_status hl_index_create(const struct hl_index_options *options, hl_index **ind
         return HL_FAIL(err, HL_E_NOMEM, HL_INDEX_STAGE, "no memory for an index");
     made->memory = *memory;
     made->capacity = (uint32_t)options->capacity;
+    made->boundary = HL_INDEX_NO_MOVE;
     if ((status = choose_seed(options->seed, made->seed, err)) != HL_OK)
         goto err_put;
     if ((status = open_arrays(made, err)) != HL_OK)
@@ -89,6 +90,7 @@ void hl_index_destroy(hl_index *index)
     if (!index)
         return;
     struct hl_index_memory memory = index->memory;
+    hl_index_table_close(&index->former, &memory);
     hl_index_table_close(&index->table, &memory);
     hl_index_memory_put(&memory, index->links, links_bytes(index->capacity));
     hl_index_memory_put(&memory, index->entries, entries_bytes(index->capacity));
@@ -184,7 +186,7 @@ static void leave_table(hl_index *index, uint32_t place)
 {
     const struct hl_index_entry *entry = &index->entries[place];
     uint64_t hash = hl_index_hash(index->seed, entry->space, entry->hash);
-    hl_index_table_remove(&index->table, (uint32_t)(hash >> 32), place);
+    hl_index_table_remove(index, (uint32_t)(hash >> 32), place);
 }
 
 void hl_index_take_out(hl_index *index, uint32_t place, struct hl_index_victim *victim)
@@ -220,6 +222,7 @@ static hl_status make_room(hl_index *index, hl_error *err)
     if (index->live == index->table.limit && !hl_index_table_grow(index))
         return HL_FAIL(err, HL_E_NOMEM, HL_INDEX_STAGE,
                        "no memory for the slots of more than %" PRIu32 " blocks", index->live);
+    hl_index_table_move(index);
     return HL_OK;
 }
 
@@ -246,7 +249,7 @@ hl_status hl_index_reserve(hl_index *index, const struct hl_index_key *key, hl_e
     memcpy(entry->hash, key->hash, HL_KEY_BYTES);
     entry->space = space;
     entry->state = HL_INDEX_WRITING;
-    hl_index_table_insert(&index->table, tag, place);
+    hl_index_table_insert(index, tag, place);
     *id = hl_index_id_of(index, place);
     *present = false;
     return HL_OK;

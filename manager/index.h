@@ -7,7 +7,7 @@
  * or removed (I1).
  *
  * Memory, for each block of a full index: 64 bytes entry, 8 links, 12 slots, 8 ghosts. It is committed as the
- * index fills; slots and ghosts double, at the cost of one sequential pass over the slots.
+ * index fills. Slots double; while they are moved, a little with each new key, they take half as much again.
  *
  * Eviction is S3-FIFO (Yang et al., SOSP 2023), counted in bytes, with their parameters: a new block enters
  * the small queue, which holds a tenth of the bytes; its oldest block moves to the main queue when it was

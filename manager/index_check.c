@@ -99,9 +99,9 @@ static bool same_key(const struct hl_index_entry *a, const struct hl_index_entry
     return a->space == b->space && !memcmp(a->hash, b->hash, HL_KEY_BYTES);
 }
 
-static hl_status check_slot(const hl_index *index, size_t at, hl_error *err)
+static hl_status check_slot(const hl_index *index, const struct hl_index_table *table, size_t at,
+                            hl_error *err)
 {
-    const struct hl_index_table *table = &index->table;
     struct hl_index_slot slot = table->slots[at];
     uint32_t home = hl_index_home(table, slot.tag);
     if (slot.entry > index->fresh || index->entries[slot.entry - 1].state == HL_INDEX_FREE)
@@ -109,6 +109,8 @@ static hl_status check_slot(const hl_index *index, size_t at, hl_error *err)
     const struct hl_index_entry *entry = &index->entries[slot.entry - 1];
     if (hl_index_hash(index->seed, entry->space, entry->hash) >> 32 != slot.tag)
         return BROKEN("slot %zu has another tag than the key of place %" PRIu32, at, slot.entry - 1);
+    if (hl_index_table_of(index, slot.tag) != table)
+        return BROKEN("slot %zu is in the wrong table for its tag", at);
     if (home > at)
         return BROKEN("slot %zu lies before its home %" PRIu32, at, home);
     if (home < at && (!table->slots[at - 1].entry || table->slots[at - 1].tag > slot.tag))
@@ -119,24 +121,36 @@ static hl_status check_slot(const hl_index *index, size_t at, hl_error *err)
     return HL_OK;
 }
 
-static hl_status check_table(const hl_index *index, hl_error *err)
+static hl_status check_table(const hl_index *index, const struct hl_index_table *table, uint64_t *seen,
+                             hl_error *err)
 {
-    const struct hl_index_table *table = &index->table;
-    uint64_t seen = 0;
-    size_t p = 0;
+    uint64_t before = *seen;
     hl_status status;
     /* Behind the homes an empty slot ends the last run; nothing beyond it has ever been touched. */
-    for (; p < table->homes || table->slots[p].entry; p++) {
+    for (size_t p = 0; p + 1 < hl_index_slot_count(table); p++) {
+        if (!table->slots[p].entry && p >= table->homes)
+            break;
         if (!table->slots[p].entry)
             continue;
-        if (p + 1 == hl_index_slot_count(table))
-            return BROKEN("the last slot is taken");
-        if ((status = check_slot(index, p, err)) != HL_OK)
+        if ((status = check_slot(index, table, p, err)) != HL_OK)
             return status;
-        seen++;
+        ++*seen;
     }
-    if (index->live > table->limit)
-        return BROKEN("%" PRIu32 " entries in a table for %" PRIu32, index->live, table->limit);
+    if (*seen - before > table->limit)
+        return BROKEN("%" PRIu64 " entries in a table for %" PRIu32, *seen - before, table->limit);
+    return HL_OK;
+}
+
+static hl_status check_tables(const hl_index *index, hl_error *err)
+{
+    uint64_t seen = 0;
+    hl_status status;
+    if (!index->former.slots && index->boundary != HL_INDEX_NO_MOVE)
+        return BROKEN("no former table, but the boundary is %#" PRIx64, index->boundary);
+    if ((status = check_table(index, &index->table, &seen, err)) != HL_OK)
+        return status;
+    if (index->former.slots && (status = check_table(index, &index->former, &seen, err)) != HL_OK)
+        return status;
     return compare("slots", seen, index->live, err);
 }
 
@@ -147,5 +161,5 @@ hl_status hl_index_check(const hl_index *index, hl_error *err)
         (status = check_queue(index, HL_QUEUE_SMALL, err)) != HL_OK ||
         (status = check_queue(index, HL_QUEUE_MAIN, err)) != HL_OK)
         return status;
-    return check_table(index, err);
+    return check_tables(index, err);
 }

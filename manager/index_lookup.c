@@ -12,8 +12,9 @@ hl_status hl_index_find(const hl_index *index, const struct hl_index_key *key, h
 }
 
 /* The first slot that has the tag, or where the search ended. */
-static inline const struct hl_index_slot *seek(const struct hl_index_table *table, uint32_t tag)
+static inline const struct hl_index_slot *seek(const struct hl_index *index, uint32_t tag)
 {
+    const struct hl_index_table *table = hl_index_table_of(index, tag);
     const struct hl_index_slot *slot = table->slots + hl_index_home(table, tag);
     while (slot->entry && slot->tag < tag)
         slot++;
@@ -28,10 +29,11 @@ static size_t find_window(const hl_index *index, uint32_t space, const unsigned 
     uint32_t tags[WINDOW];
     for (size_t i = 0; i < count; i++) {
         tags[i] = (uint32_t)(hl_index_hash(index->seed, space, keys + i * HL_KEY_BYTES) >> 32);
-        __builtin_prefetch(index->table.slots + hl_index_home(&index->table, tags[i]));
+        const struct hl_index_table *table = hl_index_table_of(index, tags[i]);
+        __builtin_prefetch(table->slots + hl_index_home(table, tags[i]));
     }
     for (size_t i = 0; i < count; i++) {
-        const struct hl_index_slot *slot = seek(&index->table, tags[i]);
+        const struct hl_index_slot *slot = seek(index, tags[i]);
         if (!slot->entry || slot->tag != tags[i]) {
             count = i; /* a miss ends the prefix */
             break;
@@ -97,7 +99,6 @@ size_t hl_index_remove_namespace(hl_index *index, uint32_t space, struct hl_inde
     return removed;
 }
 
-/* What `entries` places and a table of `limit` entries take up. */
 static uint64_t memory_of(uint64_t entries, uint64_t homes, uint64_t ghost_sets)
 {
     return entries * (sizeof(struct hl_index_entry) + sizeof(struct hl_index_link)) +
@@ -122,7 +123,8 @@ void hl_index_get_stats(const hl_index *index, struct hl_index_stats *stats)
         .small_bytes = index->queues[HL_QUEUE_SMALL].bytes,
         .evicted = index->evicted,
         .ghost_hits = index->ghost_hits,
-        .memory_bytes = memory_of(index->fresh, index->table.homes, index->table.ghost_sets),
+        .memory_bytes = memory_of(index->fresh, (uint64_t)index->table.homes + index->former.homes,
+                                  index->table.ghost_sets),
         .most_bytes = memory_of(capacity, capacity + capacity / 2,
                                 (capacity + HL_INDEX_GHOST_WAYS - 1) / HL_INDEX_GHOST_WAYS),
     };

@@ -5,6 +5,7 @@
 #include "manager/index.h"
 
 #define HL_INDEX_STAGE "manager.index"
+#define HL_INDEX_NO_MOVE (1ull << 32)
 #define HL_INDEX_FIRST_LIMIT 4096u /* entries that the first slot table holds */
 
 enum hl_index_queue_name { HL_QUEUE_NONE, HL_QUEUE_SMALL, HL_QUEUE_MAIN, HL_QUEUE_SET_ASIDE };
@@ -37,13 +38,17 @@ struct hl_index_slot {
     uint32_t entry; /* place + 1; 0: empty */
 };
 
-/* The slot table is sorted: a tag's home, tag × homes / 2^32, grows with the tag, entries of a run of
- * occupied slots are in the order of their tags, and nothing wraps: behind the last home there is room for
- * all entries, which costs address space only. So a search ends at the first larger tag, a removal shifts the
- * rest of the run back, and growing is one pass in order.
+/* A slot table is sorted: a tag's home, tag × homes / 2^32, grows with the tag, entries of a run of occupied
+ * slots are in the order of their tags, and nothing wraps: behind the last home there is room for all
+ * entries, which costs address space only. So a search ends at the first larger tag, and a removal shifts the
+ * rest of the run back.
  *
  *   for every occupied slot p: home(tag[p]) <= p, every slot from home(tag[p]) to p is occupied, and
- *   tag[p - 1] <= tag[p] when p - 1 is occupied */
+ *   tag[p - 1] <= tag[p] when p - 1 is occupied
+ *
+ * A table that has become too small is moved to a larger one run by run, in the order of the tags, some with
+ * each new entry, so that no publish pays for all: tags below `boundary` are in `table`, all others in
+ * `former`. Without a move, `former` is empty and the boundary is 2^32. */
 struct hl_index_table {
     struct hl_index_slot *slots;
     uint32_t homes;
@@ -68,7 +73,8 @@ struct hl_index {
     uint32_t ghost_clock;
     struct hl_index_entry *entries;
     struct hl_index_link *links;
-    struct hl_index_table table;
+    struct hl_index_table table, former;
+    uint64_t boundary;
     struct hl_index_queue queues[HL_INDEX_QUEUES]; /* of HL_QUEUE_NONE and SET_ASIDE, the counts only */
     uint64_t present, present_bytes, pinned, pinned_bytes, pins, evicted, ghost_hits;
 };
@@ -82,11 +88,15 @@ static inline hl_entry_id hl_index_id_of(const struct hl_index *index, uint32_t 
 uint64_t hl_index_hash(const uint64_t seed[2], uint32_t space, const unsigned char hash[HL_KEY_BYTES]);
 bool hl_index_table_open(struct hl_index_table *table, const struct hl_index_memory *memory, uint32_t limit);
 void hl_index_table_close(struct hl_index_table *table, const struct hl_index_memory *memory);
-/* A table of twice the limit, at most the capacity, with the same slots and no ghosts: a cache that grows
- * evicts nothing for want of room, and what it forgot before then is of little use. */
+/* Starts the move to a table of twice the limit, at most the capacity; none may be under way. Ghosts are
+ * dropped: a cache that grows evicts nothing for want of room, and what it forgot before then is of little
+ * use. False, and nothing changed, without memory. */
 bool hl_index_table_grow(struct hl_index *index);
-void hl_index_table_insert(struct hl_index_table *table, uint32_t tag, uint32_t place);
-void hl_index_table_remove(struct hl_index_table *table, uint32_t tag, uint32_t place);
+/* Goes on with a move, if there is one. At least one entry leaves the former table, which thus never holds
+ * more than its limit, and enough are looked at that the move ends before the next one has to start. */
+void hl_index_table_move(struct hl_index *index);
+void hl_index_table_insert(struct hl_index *index, uint32_t tag, uint32_t place);
+void hl_index_table_remove(struct hl_index *index, uint32_t tag, uint32_t place);
 /* True with *place when the key is there, in any state. */
 bool hl_index_table_find(const struct hl_index *index, uint32_t tag, uint32_t space,
                          const unsigned char *hash, uint32_t *place);
@@ -98,6 +108,10 @@ static inline uint32_t hl_index_home(const struct hl_index_table *table, uint32_
 static inline size_t hl_index_slot_count(const struct hl_index_table *table)
 {
     return (size_t)table->homes + table->limit + 1; /* the last one is always empty */
+}
+static inline const struct hl_index_table *hl_index_table_of(const struct hl_index *index, uint32_t tag)
+{
+    return tag < index->boundary ? &index->table : &index->former;
 }
 
 /* --- index_queue.c --- */

@@ -53,18 +53,12 @@ static uint32_t ghost_age(const struct hl_index *index, const struct hl_index_gh
 void hl_index_ghost_add(struct hl_index *index, uint64_t hash)
 {
     struct hl_index_ghost *set = ghost_set(index, hash), *chosen = set;
-    uint32_t tag = (uint32_t)(hash >> 32);
-    for (unsigned i = 0; i < HL_INDEX_GHOST_WAYS; i++) {
-        if (set[i].stamp && set[i].tag == tag) {
-            chosen = &set[i];
-            break;
-        }
+    for (unsigned i = 1; i < HL_INDEX_GHOST_WAYS; i++)
         if (ghost_age(index, &set[i]) > ghost_age(index, chosen))
             chosen = &set[i];
-    }
     if (++index->ghost_clock == 0)
         index->ghost_clock = 1; /* 0 marks an empty one */
-    *chosen = (struct hl_index_ghost){tag, index->ghost_clock};
+    *chosen = (struct hl_index_ghost){(uint32_t)(hash >> 32), index->ghost_clock};
 }
 
 bool hl_index_ghost_take(struct hl_index *index, uint64_t hash)

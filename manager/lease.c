@@ -344,7 +344,8 @@ hl_status hl_lease_consume(hl_leases *leases, uint64_t session, hl_lease_id id, 
     return HL_OK;
 }
 
-hl_status hl_lease_release(hl_leases *leases, uint64_t session, hl_lease_id id, int64_t now_ns, hl_error *err)
+hl_status hl_lease_give_back(hl_leases *leases, uint64_t session, hl_lease_id id, int64_t now_ns,
+                             hl_error *err)
 {
     uint32_t place;
     hl_status status = find_live(leases, session, id, now_ns, &place, err);

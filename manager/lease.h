@@ -6,7 +6,7 @@
  *     LIVE -> CONSUMED   hl_lease_consume(), before its time has come; the pins of the first blocks go to an
  *                        hl_lease_pins, the others are given back
  *     LIVE -> EXPIRED    its time has come: hl_lease_expire_due(), or whoever uses it first after that
- *     LIVE -> RELEASED   hl_lease_release() or hl_lease_drop_session()
+ *     LIVE -> RELEASED   hl_lease_give_back() or hl_lease_drop_session()
  *
  * Exactly one of them happens, once; each gives every pin and byte back or hands it on (I2). Calls on a lease
  * that is not LIVE, or not the session's, change nothing:
@@ -89,8 +89,8 @@ uint64_t hl_pins_bytes(const hl_lease_pins *pins);
 void hl_pins_release(hl_leases *leases, hl_lease_pins *pins);
 
 /* Ends a lease that will not be consumed. */
-hl_status hl_lease_release(hl_leases *leases, uint64_t session, hl_lease_id id, int64_t now_ns,
-                           hl_error *err);
+hl_status hl_lease_give_back(hl_leases *leases, uint64_t session, hl_lease_id id, int64_t now_ns,
+                             hl_error *err);
 
 /* Expires every lease whose time has come (expires_ns <= now_ns), earliest first. Returns how many. */
 size_t hl_lease_expire_due(hl_leases *leases, int64_t now_ns);

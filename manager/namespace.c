@@ -61,6 +61,14 @@ static bool says_which_heads(const hl_layout *layout)
     return memcmp(&layout->content, &nothing, sizeof nothing) != 0;
 }
 
+/* A rank that fills only its slot of a block publishes one with gaps: under a name that other ranks share,
+ * they would find it present and restore the gaps. */
+static bool holds_whole_blocks(const hl_layout *layout)
+{
+    return layout->content.rank_first_head == layout->content.first_head &&
+           layout->content.rank_heads == layout->content.heads;
+}
+
 hl_status hl_namespace_describe(const char *model, const unsigned char model_digest[32],
                                 uint32_t element_bytes, uint32_t rank, uint32_t cache_schema,
                                 const hl_layout *layout, struct hl_namespace_key *key, hl_error *err)
@@ -82,6 +90,10 @@ hl_status hl_namespace_describe(const char *model, const unsigned char model_dig
     memcpy(made.model, model, length);
     memcpy(made.model_digest, model_digest, sizeof made.model_digest);
     made.rank = by_content ? HL_NAMESPACE_EVERY_RANK : rank;
+    if (!holds_whole_blocks(layout)) {
+        made.slot_first_head = layout->content.rank_first_head;
+        made.slot_heads = layout->content.rank_heads;
+    }
     *key = made;
     return HL_OK;
 }
@@ -96,12 +108,14 @@ static hl_status digest_of(const struct hl_namespace_key *key, char hex[HL_SHA25
     if (strnlen(key->block_digest, sizeof key->block_digest) != HL_SHA256_HEX_BYTES - 1)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "block_digest is not %d digits", HL_SHA256_HEX_BYTES - 1);
     int used =
-        snprintf(text, sizeof text, "hostlane namespace 1\nmodel %zu %s\nmodel_digest ", model, key->model);
+        snprintf(text, sizeof text, "hostlane namespace 2\nmodel %zu %s\nmodel_digest ", model, key->model);
     for (size_t i = 0; i < sizeof key->model_digest; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%02x", key->model_digest[i]);
     used += snprintf(text + used, sizeof text - (size_t)used,
-                     "\nblock %s\nelement_bytes %" PRIu32 "\nrank %" PRIu32 "\nschema %" PRIu32 "\n",
-                     key->block_digest, key->element_bytes, key->rank, key->cache_schema);
+                     "\nblock %s\nelement_bytes %" PRIu32 "\nrank %" PRIu32 "\nschema %" PRIu32
+                     "\nslot %" PRIu32 " %" PRIu32 "\n",
+                     key->block_digest, key->element_bytes, key->rank, key->cache_schema,
+                     key->slot_first_head, key->slot_heads);
     return hl_sha256(text, (size_t)used, hex, err);
 }
 

@@ -23,11 +23,16 @@ struct hl_namespace_key {
     uint32_t element_bytes;
     uint32_t rank;         /* whose blocks they are, or HL_NAMESPACE_EVERY_RANK */
     uint32_t cache_schema; /* HL_CACHE_SCHEMA of core/channel */
+    /* The heads of each block that its bytes hold, where a rank fills only its slot of a stored block; both 0
+     * where it fills the whole block. */
+    uint32_t slot_first_head;
+    uint32_t slot_heads;
 };
 
 /* Describes a binding's blocks. A layout that says which heads its blocks hold tells ranks apart, or not, by
- * its digest alone: all ranks that store full heads, or replicate the same heads, share a namespace. A layout
- * that does not say keeps each rank's blocks to itself. `model` is NUL-terminated within HL_NAME_BYTES, and
+ * its digest, and by the slot that a rank fills: ranks that replicate the same heads share a namespace; those
+ * that fill different slots of one block do not, for each publishes the others' slots empty. A layout that
+ * does not say keeps each rank's blocks to itself. `model` is NUL-terminated within HL_NAME_BYTES, and
  * the layout valid. HL_E_INVALID for an empty or unterminated model, for no element bytes or schema, and for
  * element bytes that the layout contradicts; HL_E_NOMEM. */
 hl_status hl_namespace_describe(const char *model, const unsigned char model_digest[32],

@@ -4,11 +4,12 @@
  * thread takes it to allocate, to complete and to reply, and never while bytes move. Tools' requests are
  * answered by the dispatcher.
  *
- * Files: manager.c (start, stop, stats, check), dispatch.c (the loop), session.c (accept, bootstrap, loss),
- * requests.c (register, unregister, query, release, publish admission), admin.c (JSON for tools), store.c
- * (arena space and eviction), prepare.c (a restore descriptor becomes a plan), grants.c (bank, parts, claim's
- * counterpart, reaping), quarantine.c, publisher.c (one thread a GPU), options.c and main.c (the daemon),
- * log.c. */
+ * Files: manager.c (start, stop, stats), check.c (I2 and the snapshot), gpus.c, dispatch.c (the loop),
+ * greeting.c (accept, HELLO), session.c (bootstrap, loss), requests.c (release, publish admission, BYE),
+ * bindings.c (register, unregister), query.c, admin.c (JSON for tools), store.c (arena space and eviction),
+ * prepare.c (a restore descriptor becomes a plan), grants.c (claim's counterpart, reaping, loss), parts.c
+ * (bank and parts), operation.c (credits and their return), quarantine.c, publisher.c (one thread a GPU) and
+ * publish_copy.c (its copies), options.c, log.c; settings.c and main.c (the daemon). */
 #ifndef MANAGER_STATE_H
 #define MANAGER_STATE_H
 
@@ -80,13 +81,17 @@ struct manager_session {
     hl_bank *bank;
     hl_budget bytes;      /* leases and operations */
     hl_budget plan_bytes; /* HL_PLAN_SESSION_BYTES */
-    uint64_t
-        serial; /* unlike the index never used again: an event of a former session of this slot is stale */
-    bool ended; /* BYE: the engine has nothing outstanding and asks for nothing more */
+    /* Unlike the index never used again: names the session in hl_leases (hl_lease_request.session), and tells
+     * an event of a former session of this slot. */
+    uint64_t serial;
+    bool ended; /* BYE, or the Manager stops, or it broke the protocol: nothing more is granted */
+    const char
+        *broken; /* why the channel was shut down; the dispatcher detaches the session in its next round */
     uint64_t looks[HL_GRANT_RECORDS / 64]; /* dispatch.c: marks taken, records not looked at yet */
     uint64_t publish_slots; /* in use: bit = slot; private, as the slot's own state is the peer's */
     struct manager_binding bindings[HL_SESSION_BINDINGS];
-    struct manager_operation *operations[HL_GRANT_RECORDS];   /* the owner of each record's grant, or NULL */
+    struct manager_operation *operations[HL_GRANT_RECORDS]; /* the owner of each record's grant, or NULL */
+    uint32_t generations[HL_GRANT_RECORDS]; /* the last one of each record that was claimed; 0: none */
     struct manager_operation *deferred_first, *deferred_last; /* prepared, waiting for bank space; FIFO */
     uint32_t operation_count;
     uint32_t quarantined;
@@ -124,11 +129,25 @@ struct hl_manager {
     struct manager_greeting greetings[MANAGER_GREETINGS];
     uint64_t serial;              /* of the latest connection */
     hl_manager_snapshot counters; /* only the totals since the start */
+    struct {                      /* restores that reported their stages (O1): sums, for means */
+        uint64_t count;
+        uint64_t stage_ns[HL_STAGE_COUNT];
+    } traced;
+    /* Arena space given up for good: a failed copy may still be writing it. */
+    uint64_t leaked_blocks, leaked_bytes;
+    struct hl_plan_block *plan_blocks; /* prepare.c's, kept between operations; free()d by who frees this */
+    uint64_t plan_blocks_room;
+    uint64_t part_bytes;     /* bound on a plan's part; 0: HL_PLAN_PART_BYTES */
+    uint64_t metadata_bytes; /* bound on a plan; 0: HL_PLAN_OPERATION_BYTES */
     int listener;
     int epoll;
-    int wake; /* eventfd: another thread wants the dispatcher's attention */
+    int wake;       /* eventfd: another thread wants the dispatcher's attention */
+    int timer;      /* timerfd: maintenance, each second */
+    bool listening; /* the listener is watched: there is room for another greeting */
     pthread_t dispatcher;
     bool stopping;
+    int64_t started_ns;
+    hl_manager *kept_before; /* manager.c: of those that ended with operations in quarantine */
 };
 
 /* --- between the files; all are called with the lock held unless they say otherwise --- */
@@ -141,20 +160,23 @@ void manager_log(hl_manager *manager, enum hl_manager_log_level level, const cha
 hl_status manager_store_take(hl_manager *manager, uint64_t bytes, uint32_t *arena,
                              struct hl_allocation *allocation, hl_error *err);
 void manager_store_give(hl_manager *manager, uint32_t arena, uint64_t allocation_id);
+/* Evicts the block that is worth least, and says whose arena has got room. HL_E_NOSPACE as above. */
+hl_status manager_store_evict(hl_manager *manager, uint32_t *arena, hl_error *err);
 
-/* session.c */
+/* greeting.c and session.c */
 void manager_session_accept(hl_manager *manager);
 /* The channel is closed or broken: `reason` is logged. The process may live on. */
 void manager_session_detach(hl_manager *manager, struct manager_session *session, const char *reason);
 /* The pidfd fired. */
 void manager_session_died(hl_manager *manager, struct manager_session *session);
-/* Frees a session that has neither channel, nor living process, nor operations. Called after each of those
- * has changed. */
+/* Frees a session without channel, operations and publishes that can have no new ones: its process is dead,
+ * or it said BYE, or it has no lease left to restore from. Called after each of those has changed; the
+ * session may be gone afterwards. */
 void manager_session_settle(hl_manager *manager, struct manager_session *session);
 /* Wakes the engine's worker. No effect on a session that has no engine any more. */
 void manager_session_notify(struct manager_session *session);
 
-/* requests.c: one received packet of a welcomed session. */
+/* requests.c and bindings.c: one received packet of a welcomed session. */
 void manager_request(hl_manager *manager, struct manager_session *session, struct hl_packet *packet);
 /* A binding that is closing and has nothing left: releases it and answers the request. */
 void manager_binding_settle(hl_manager *manager, struct manager_session *session,
@@ -165,7 +187,8 @@ void manager_binding_settle(hl_manager *manager, struct manager_session *session
  * manager_publish() accepted; nothing of session or binding is touched after it. */
 void manager_publish_replied(hl_manager *manager, struct manager_session *session,
                              struct manager_binding *binding, uint32_t slot);
-/* The GPU with this uuid, opened and registered with every arena, its publisher started, when it is new. */
+/* gpus.c: the GPU with this uuid, opened and registered with every arena, its publisher started, when it is
+ * new. */
 hl_status manager_gpu_get(hl_manager *manager, const unsigned char uuid[16], uint32_t *gpu, hl_error *err);
 
 /* admin.c: the JSON answer to a tool, in a memfd. */

@@ -19,6 +19,7 @@ cuda_include=$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda
 # the second and later with names that it kept from the first, and takes every va_list for an uninitialised one.
 tidy() {
     clang-tidy --quiet --warnings-as-errors='*' "$1" -- -std=gnu17 -D_GNU_SOURCE -I. -Icore/include \
+        -Iengine/include -Imanager/include \
         -I"$cuda_include" -Wall -Wextra 2>/dev/null
 }
 export -f tidy

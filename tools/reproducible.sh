@@ -4,7 +4,12 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-targets=(//engine/demo:hostlane-demo //core/device:device_conformance_test)
+targets=(
+    //engine/demo:hostlane-demo
+    //engine:libhostlane-engine.so
+    //manager:hostlane-manager
+    //manager:hostlane
+)
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/hostlane-reproducible.XXXXXX")
 second="bazel --output_base=$scratch/output"
 cleanup() {

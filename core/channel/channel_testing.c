@@ -17,7 +17,7 @@ void folder_make(char folder[8])
 {
     const char *base = getenv("TEST_TMPDIR");
     CU_ASSERT_EQUAL_FATAL(chdir(base ? base : "/tmp"), 0);
-    strcpy(folder, "XXXXXX");
+    memcpy(folder, "XXXXXX", 7);
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
 }
 
@@ -38,6 +38,22 @@ unsigned open_fds(void)
     return count - 1; /* the list itself */
 }
 
+static struct rlimit fd_limit;
+
+void fds_limit(unsigned count)
+{
+    int next = dup(0);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &fd_limit), 0);
+    struct rlimit low = {.rlim_cur = (rlim_t)next + count, .rlim_max = fd_limit.rlim_max};
+    close(next);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &low), 0);
+}
+
+void fds_unlimited(void)
+{
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &fd_limit), 0);
+}
+
 __attribute__((weak)) int role_run(const char *role, const char *argument, int channel)
 {
     (void)role, (void)argument, (void)channel;
@@ -54,6 +70,7 @@ __attribute__((constructor)) static void become_role(void)
     *argument++ = '\0';
     struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
+    alarm(60); /* whatever becomes of the test */
     _exit(role_run(role, argument, ROLE_CHANNEL));
 }
 

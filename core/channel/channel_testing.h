@@ -17,6 +17,9 @@ void folder_make(char folder[8]);
 const char *folder_path(const char *folder, const char *file, char path[64]);
 
 unsigned open_fds(void);
+/* Lets this process open `count` fds more; fds_unlimited() undoes it. No fd is free below the open ones. */
+void fds_limit(unsigned count);
+void fds_unlimited(void);
 
 /* The program of a spawned process: `channel` is a SEQPACKET socket to the test, `argument` what it passed.
  * The result is its exit status. A test program defines its own; one without processes leaves it out. */

@@ -158,11 +158,13 @@ static hl_status check_publish(const struct hl_publish_message *m, hl_error *err
 static hl_status check_admin(const struct hl_admin *m, hl_error *err)
 {
     hl_status status = check_between("ADMIN", "verb", m->verb, HL_ADMIN_STATUS, HL_ADMIN_CHECK, err);
-    bool releases = m->verb == HL_ADMIN_RELEASE;
-    if (status == HL_OK)
-        status = check_between("ADMIN", "confirmed", m->confirmed, 0, releases ? 1 : 0, err);
-    for (int i = 0; status == HL_OK && !releases && i < 3; i++)
-        status = check_zero("ADMIN", "operation of another verb than RELEASE", m->operation[i], err);
+    if (status == HL_OK && m->verb == HL_ADMIN_RELEASE)
+        status = check_between("ADMIN", "confirmed", m->confirmed, 0, 1, err);
+    if (status == HL_OK && m->verb != HL_ADMIN_RELEASE &&
+        (m->confirmed != 0 || !hl_channel_is_zero(m->operation, sizeof m->operation)))
+        status = HL_FAIL(err, HL_E_PROTOCOL, STAGE,
+                         "ADMIN: confirmed (%u) or operation is not 0 with verb %u, which takes neither",
+                         m->confirmed, m->verb);
     if (status == HL_OK)
         status = check_text("ADMIN", "operator_name", m->operator_name, sizeof m->operator_name, err);
     return status;

@@ -121,20 +121,32 @@ static hl_status check_whole(int fd, const struct msghdr *message, const struct 
     return HL_FAIL(err, HL_E_PROTOCOL, stage, "a message has no bytes");
 }
 
+static ssize_t receive_once(int fd, struct hl_packet *packet, struct msghdr *message, union control *control,
+                            int flags)
+{
+    ssize_t received;
+    packet->size = 0;
+    packet->fd_count = 0;
+    do {
+        message->msg_control = control;
+        message->msg_controllen = sizeof *control;
+        received = recvmsg(fd, message, MSG_CMSG_CLOEXEC | flags);
+    } while (received < 0 && errno == EINTR);
+    return received;
+}
+
 static hl_status receive(int fd, struct hl_packet *packet, int flags, hl_error *err)
 {
     static const char stage[] = "channel.receive";
     union control control;
     struct iovec vector = {.iov_base = packet->bytes, .iov_len = sizeof packet->bytes};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-    packet->size = 0;
-    packet->fd_count = 0;
-    ssize_t received;
-    do {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof control;
-        received = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | flags);
-    } while (received < 0 && errno == EINTR);
+    ssize_t received = receive_once(fd, packet, &message, &control, flags);
+    /* A peer that sends its last message and closes between the kernel's look at the empty queue and its look
+     * at the shutdown makes recvmsg() return 0 with that message still queued: the end is believed when it is
+     * seen twice. */
+    if (received == 0 && message.msg_controllen == 0 && has_ended(fd))
+        received = receive_once(fd, packet, &message, &control, flags);
     if (received < 0) {
         if (errno == EAGAIN || errno == EWOULDBLOCK)
             return HL_PENDING;

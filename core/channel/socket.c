@@ -2,7 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -103,7 +103,7 @@ static hl_status lock_place(const struct place *place, int *lock, hl_error *err)
 {
     static const char stage[] = "channel.lock";
     char name[sizeof place->address.sun_path + sizeof ".lock"];
-    strcpy(stpcpy(name, place->name), ".lock");
+    snprintf(name, sizeof name, "%s.lock", place->name);
     int fd = openat(place->folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot open %.100s.lock", place->name);

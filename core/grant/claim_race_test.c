@@ -1,5 +1,6 @@
 /* The authority boundary: GRANTED to ACTIVE by the engine against GRANTED to REVOKED by the Manager. */
 #include <pthread.h>
+#include <sched.h>
 
 #include "core/grant/grant_memory.h"
 #include "core/testing/cunit.h"
@@ -91,22 +92,27 @@ struct race {
     uint32_t generations[HL_GRANT_RECORDS];
     bool claimed[HL_GRANT_RECORDS]; /* engine's */
     bool revoked[HL_GRANT_RECORDS]; /* Manager's */
-    unsigned round;
+    atomic_uint lined_up[HL_GRANT_RECORDS];
 };
 
-/* In even rounds both sides go the same way, in odd ones they meet in the middle. */
-static uint32_t turn(const struct race *race, uint32_t i, bool manager)
+/* Both sides leave together, as nearly as two threads can, for each record anew: who comes first to the line
+ * spins there, and yields now and then in case the other needs this processor. */
+static void line_up(struct race *race, uint32_t index)
 {
-    return manager && race->round % 2 == 1 ? HL_GRANT_RECORDS - 1 - i : i;
+    atomic_fetch_add(&race->lined_up[index], 1);
+    for (unsigned spins = 1; atomic_load(&race->lined_up[index]) % 2 != 0; spins++)
+        if (spins % 256 == 0)
+            sched_yield();
 }
 
 /* After a won claim the engine alone writes the result: plain writes, so that the thread sanitizer sees any
  * other writer, and any reader without the transition between. */
 static void engine_lap(struct race *race)
 {
-    for (uint32_t i = 0; i < HL_GRANT_RECORDS; i++) {
-        uint32_t index = turn(race, i, false), generation = race->generations[index];
+    for (uint32_t index = 0; index < HL_GRANT_RECORDS; index++) {
+        uint32_t generation = race->generations[index];
         struct hl_grant_record *record = hl_grant_record_at(race->memory, index);
+        line_up(race, index);
         race->claimed[index] = claim(race->memory, index, generation);
         if (!race->claimed[index])
             continue;
@@ -130,8 +136,8 @@ static void *act_as_engine(void *user)
 
 static void manager_lap(struct race *race)
 {
-    for (uint32_t i = 0; i < HL_GRANT_RECORDS; i++) {
-        uint32_t index = turn(race, i, true);
+    for (uint32_t index = 0; index < HL_GRANT_RECORDS; index++) {
+        line_up(race, index);
         race->revoked[index] = revoke(race->memory, index, race->generations[index]);
     }
 }
@@ -160,7 +166,6 @@ static void exactly_one_of_claim_and_revoke_wins(void)
     CU_ASSERT_EQUAL_FATAL(pthread_barrier_init(&race.lap, NULL, 2), 0);
     CU_ASSERT_EQUAL_FATAL(pthread_create(&engine, NULL, act_as_engine, &race), 0);
     for (unsigned round = 0; round < ROUNDS; round++) {
-        race.round = round;
         for (uint32_t i = 0; i < HL_GRANT_RECORDS; i++)
             race.generations[i] = grant(race.memory, i);
         pthread_barrier_wait(&race.lap);

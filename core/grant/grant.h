@@ -134,8 +134,9 @@ struct hl_grant_word {
 /* Creates, seals and initialises a session's memory (Manager). */
 hl_status hl_grant_memory_create(uint64_t epoch, const unsigned char token[16], hl_grant_memory **memory,
                                  hl_error *err);
-/* Maps it (engine); the fd is duplicated. HL_E_PERMISSION (seals), HL_E_RANGE (size), HL_E_VERSION (schema or
- * layout signature: both values in the text), HL_E_PROTOCOL (magic, epoch, token). */
+/* Maps it (engine); the fd is duplicated. HL_E_INVALID (not an fd), HL_E_PERMISSION (seals, or it may not be
+ * written), HL_E_RANGE (size), HL_E_VERSION (schema or layout signature: both values in the text),
+ * HL_E_PROTOCOL (magic, epoch, token). */
 hl_status hl_grant_memory_map(int fd, uint64_t epoch, const unsigned char token[16], hl_grant_memory **memory,
                               hl_error *err);
 void hl_grant_memory_close(hl_grant_memory *memory); /* NULL is allowed */
@@ -144,11 +145,12 @@ int hl_grant_memory_fd(const hl_grant_memory *memory);
 /* Computed from sizes and offsets of everything shared; exchanged at bootstrap. */
 uint64_t hl_grant_layout_signature(void);
 
-/* Whether a private copy of a record holds only what its writers may have put there: a known state and no
- * other bit in the word, terminated text, and what this state says is valid: the part inside the bank and
- * among its operation's parts (GRANTED, ACTIVE, PART_DRAINED), a known status that is an error (REJECTED,
- * REVOKED) or not a pending one (COMPLETED, DRAINED). A predicate of the bytes only; whose they are, which
- * generation is meant and how much of the bank is the operation's is checked against private state. */
+/* Whether a private copy of a record holds only what its writers may have put there at any instant: a known
+ * state and no other bit in the word, terminated text, and what this state says is valid: a part inside the
+ * bank and among its operation's parts (GRANTED, ACTIVE); a known status that is an error (REJECTED, REVOKED)
+ * or HL_OK or an error (COMPLETED, DRAINED). A predicate of the bytes only; whose they are, which generation
+ * is meant, which part is running and how much of the bank is the operation's is checked against private
+ * state. */
 bool hl_grant_record_is_sane(const struct hl_grant_record *copy);
 
 /* I5: whether an operation in this state must have its sources' owner: from GRANTED, or MANAGED, until the
@@ -162,8 +164,8 @@ void *hl_grant_bank(hl_grant_memory *memory);               /* HL_PLAN_PART_BYTE
 struct hl_grant_word hl_grant_load(hl_grant_memory *memory, uint32_t index);
 
 /* Copies a record out, its word first (acquire): every field that nobody may write in the copied state is as
- * it was published. Call it in states in which the peer writes nothing (not RESERVED before
- * `submitted`, not ACTIVE). */
+ * it was published. Call it in states in which the peer writes nothing (not in RESERVED before
+ * `submitted`, not in ACTIVE). */
 void hl_grant_copy(hl_grant_memory *memory, uint32_t index, struct hl_grant_record *copy);
 
 /* The one way to change a word. True when the record was in `from` of `generation` and now is in `to`; false,

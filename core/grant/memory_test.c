@@ -94,6 +94,28 @@ static void running_out_of_descriptors_creates_and_maps_nothing(void)
     hl_grant_memory_close(memory);
 }
 
+static void running_out_of_address_space_creates_and_maps_nothing(void)
+{
+    hl_grant_memory *memory = must_create(), *other = NULL;
+    struct rlimit limit, none;
+    hl_error err = {0};
+    hl_status created, mapped;
+    int before = next_fd();
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_AS, &limit), 0);
+    none = limit;
+    none.rlim_cur = 1; /* what is mapped stays, nothing is added */
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_AS, &none), 0);
+    created = hl_grant_memory_create(EPOCH, token, &other, &err);
+    mapped = hl_grant_memory_map(hl_grant_memory_fd(memory), EPOCH, token, &other, &err);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_AS, &limit), 0);
+    CU_ASSERT_EQUAL(created, HL_E_NOMEM);
+    CU_ASSERT_EQUAL(mapped, HL_E_NOMEM);
+    CU_ASSERT_EQUAL(err.sys_errno, ENOMEM);
+    CU_ASSERT_PTR_NULL(other);
+    CU_ASSERT_EQUAL(next_fd(), before);
+    hl_grant_memory_close(memory);
+}
+
 /* --- refusals --- */
 
 static int memfd_with(uint64_t bytes, int seals)
@@ -234,7 +256,7 @@ static void what_a_dead_engine_wrote_is_seen_by_the_manager(void)
 {
     hl_grant_memory *memory = must_create();
     uint32_t indices[HL_GRANT_RECORDS];
-    strcpy(hl_grant_bank(memory), "plan");
+    memcpy(hl_grant_bank(memory), "plan", 5);
     CU_ASSERT_EQUAL(run_engine(hl_grant_memory_fd(memory)), 0);
     CU_ASSERT_EQUAL(hl_grant_take_marks(memory, indices), 1);
     CU_ASSERT_EQUAL(indices[0], RECORD);
@@ -263,7 +285,8 @@ static void a_mapping_outlives_the_creators_own(void)
 }
 
 HL_TESTS(memory, HL_CASE(a_new_memory_is_sealed_and_all_its_records_are_free),
-         HL_CASE(running_out_of_descriptors_creates_and_maps_nothing), HL_CASE(another_size_is_refused),
+         HL_CASE(running_out_of_descriptors_creates_and_maps_nothing),
+         HL_CASE(running_out_of_address_space_creates_and_maps_nothing), HL_CASE(another_size_is_refused),
          HL_CASE(other_seals_are_refused), HL_CASE(a_memory_that_may_not_be_written_is_refused),
          HL_CASE(another_magic_schema_or_layout_is_refused), HL_CASE(another_epoch_or_token_is_refused),
          HL_CASE(errors_need_no_listener), HL_CASE(what_a_dead_engine_wrote_is_seen_by_the_manager),

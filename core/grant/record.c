@@ -104,13 +104,12 @@ bool hl_grant_record_is_sane(const struct hl_grant_record *copy)
     case HL_GRANT_RESERVED:
     case HL_GRANT_PREPARING:
     case HL_GRANT_MANAGED:
+    case HL_GRANT_PART_DRAINED: /* the Manager may be writing the next part */
     case HL_GRANT_REAPED:
         return true;
     case HL_GRANT_GRANTED:
     case HL_GRANT_ACTIVE:
         return part_is_sane(copy);
-    case HL_GRANT_PART_DRAINED: /* never the last part */
-        return part_is_sane(copy) && copy->part_index + 1 < copy->part_count;
     case HL_GRANT_DRAINED:
     case HL_GRANT_COMPLETED:
         return copy->status == HL_OK || status_is_error(copy->status);

@@ -148,34 +148,35 @@ static void another_generation_or_state_changes_nothing(void)
 {
     static const uint32_t stale[] = {0, 1, 6, 8, 7u << 8, UINT32_MAX};
     hl_grant_memory *memory = must_create();
-    struct hl_grant_record *record = hl_grant_record_at(memory, 9);
-    memset(record, 0x5a, sizeof *record);
+    unsigned char *record = (unsigned char *)hl_grant_record_at(memory, 9);
+    memset(record, 0x5a, sizeof(struct hl_grant_record));
     for (uint32_t at = 0; at < HL_GRANT_STATE_COUNT; at++)
         for (uint32_t from = 0; from < HL_GRANT_STATE_COUNT; from++)
             for (uint32_t to = 0; to < HL_GRANT_STATE_COUNT; to++) {
                 if (!hl_grant_transition_exists(from, to))
                     continue;
-                struct hl_grant_record before;
+                unsigned char before[sizeof(struct hl_grant_record)];
                 put(memory, 9, 7, at);
-                memcpy(&before, record, sizeof before);
+                memcpy(before, record, sizeof before);
                 for (unsigned i = 0; i < sizeof stale / sizeof stale[0]; i++)
                     CU_ASSERT_FALSE(hl_grant_move(memory, 9, stale[i], from, to));
                 if (at != from)
                     CU_ASSERT_FALSE(hl_grant_move(memory, 9, 7, from, to));
-                CU_ASSERT_EQUAL(memcmp(&before, record, sizeof before), 0);
+                CU_ASSERT_EQUAL(memcmp(before, record, sizeof before), 0);
             }
     hl_grant_memory_close(memory);
 }
 
 static void a_move_touches_its_own_record_only(void)
 {
-    static struct hl_grant_shared before;
+    static unsigned char before[HL_GRANT_MEMORY_BYTES];
     hl_grant_memory *memory = must_create();
-    memcpy(&before, memory->shared, sizeof before);
+    const unsigned char *base = (const unsigned char *)memory->shared;
+    memcpy(before, base, sizeof before);
     CU_ASSERT_TRUE(hl_grant_move(memory, 500, 1, HL_GRANT_FREE, HL_GRANT_RESERVED));
     CU_ASSERT_EQUAL(raw(memory, 500), hl_grant_word_of(1, HL_GRANT_RESERVED));
     put(memory, 500, 1, HL_GRANT_FREE);
-    CU_ASSERT_EQUAL(memcmp(&before, memory->shared, sizeof before), 0);
+    CU_ASSERT_EQUAL(memcmp(before, base, sizeof before), 0);
     hl_grant_memory_close(memory);
 }
 

@@ -1,15 +1,17 @@
-/* engine/demo is one program, hostlane-demo: it publishes the KV cache of a model's geometry from a device
- * into a pinned arena, restores it to other pages while a consumer reads each layer as soon as its event
- * fires, and compares every byte. It calls core/layout, core/plan, core/arena, core/device and core/transfer;
- * nothing calls it.
+/* engine/demo is one program, hostlane-demo. By default it runs Hostlane as it is deployed, in several
+ * processes (processes/processes.h). With --in-process it drives the rooms of core/ itself and measures them:
+ * it publishes the KV cache of a model's geometry from a device into a pinned arena, restores it to other
+ * pages while a consumer reads each layer as soon as its event fires, and compares every byte. This header is
+ * what both modes share; it calls core/layout, core/plan, core/arena, core/device and core/transfer.
  *
- * Files, in the order of the data's way: options.c → geometry.c (model, layout, which page is whose) →
- * memory.c (tensors, arena, staging) → publish.c → restore.c → measure.c → verify.c → report.c, results.c and
- * trace.c; main.c drives them.
+ * Files, in the order of the data's way: options.c → geometry.c (device, model, layout, which page is whose)
+ * → memory.c (tensors, arena, staging) → publish.c → restore.c → measure.c → verify.c → report.c, results.c
+ * and trace.c; in_process.c drives them, main.c chooses the mode.
  *
  * Bytes. Page contents come from a generator seeded by (seed, component, block), so that any page can be made
- * again and compared on the host. Every device page holds the poison byte before a restore; a page that is no
- * destination must hold it afterwards. The device stays entered on the main thread, the only one. */
+ * again and compared on the host, in another process too. Every device page holds the poison byte before a
+ * restore; a page that is no destination must hold it afterwards. The device stays entered on the main
+ * thread, the only one. */
 #ifndef ENGINE_DEMO_DEMO_H
 #define ENGINE_DEMO_DEMO_H
 
@@ -32,6 +34,7 @@ enum hl_demo_exit { HL_DEMO_OK = 0, HL_DEMO_MISMATCH = 1, HL_DEMO_USAGE = 2, HL_
 /* --- options.c --- */
 enum hl_demo_device { HL_DEMO_DEVICE_AUTO, HL_DEMO_DEVICE_CUDA, HL_DEMO_DEVICE_SOFTWARE };
 enum hl_demo_pitch { HL_DEMO_SCATTERED, HL_DEMO_CONSTANT };
+enum hl_demo_mode { HL_DEMO_PROCESSES, HL_DEMO_IN_PROCESS, HL_DEMO_REPLAY, HL_DEMO_GENERATE };
 
 struct hl_demo_options {
     const char *model_config; /* NULL: the default file, see hl_demo_find_config */
@@ -57,10 +60,23 @@ struct hl_demo_options {
     uint32_t warmup;
     uint32_t runs;
     uint64_t seed;
+    /* which mode; hl_demo_mode() */
+    bool in_process;
+    const char *trace;          /* replayed */
+    const char *trace_generate; /* written */
+    /* of a replay */
+    uint32_t trace_requests; /* 0: all; of a generated trace 1000 */
+    uint32_t trace_scale;    /* 0: chosen */
+    uint64_t cache_bytes;    /* 0: as much as the trace's blocks take up */
+    /* of a process that the demo started: what it is, where the Manager listens, and its program */
+    const char *role;
+    const char *socket;
+    const char *program;
 };
 
 /* Parses `--name value` and `--name=value`. HL_E_INVALID names the option. Text values point into argv. */
 hl_status hl_demo_options_parse(int argc, char **argv, struct hl_demo_options *options, hl_error *err);
+enum hl_demo_mode hl_demo_mode(const struct hl_demo_options *options);
 void hl_demo_usage(FILE *out);
 const char *hl_demo_order_name(enum hl_block_order order);
 const char *hl_demo_pitch_name(enum hl_demo_pitch pitch);
@@ -156,9 +172,12 @@ typedef struct hl_demo {
  */
 
 /* --- geometry.c --- */
+hl_status hl_demo_open_device(const struct hl_demo_options *options, hl_device **dev, hl_error *err);
 /* Writes the path of the default model config: $HOSTLANE_CONFIGS, then beside the program, then its runfiles.
  */
 hl_status hl_demo_find_config(char *path, size_t size, hl_error *err);
+/* Reads the model that the options name into demo->geometry. */
+hl_status hl_demo_read_model(hl_demo *demo, hl_error *err);
 /* Reads the model, lays it out and chooses pages. */
 hl_status hl_demo_plan_geometry(hl_demo *demo, hl_error *err);
 /* The same from demo->geometry. */
@@ -170,6 +189,11 @@ hl_devptr hl_demo_page_address(const hl_demo *demo, const struct hl_layout_compo
                                uint32_t page);
 
 /* --- memory.c --- */
+/* What the blocks take up in an arena: no block crosses a chunk, hence each chunk may waste one. */
+uint64_t hl_demo_arena_bytes(const hl_demo *demo);
+/* All but the arena: stream, staging, tensors, readers. */
+hl_status hl_demo_allocate_device_memory(hl_demo *demo, hl_error *err);
+/* The same and the arena with its allocations. */
 hl_status hl_demo_allocate_memory(hl_demo *demo, hl_error *err);
 /* Waits for the device and frees everything in any partly filled state; leaves the device open. */
 void hl_demo_close(hl_demo *demo);
@@ -180,6 +204,13 @@ hl_status hl_demo_download(hl_demo *demo, void *dst, hl_devptr src, size_t bytes
 /* --- publish.c --- */
 /* The generated contents of a block's page of one component: its rows, adjacent. */
 void hl_demo_page_bytes(const hl_demo *demo, uint32_t component, uint32_t block, unsigned char *bytes);
+/* Queues on `work` the copy of a page between the device (rows at row_stride) and registered host memory
+ * (rows at host_stride). */
+hl_status hl_demo_copy_page(hl_demo *demo, enum hl_copy_kind kind,
+                            const struct hl_layout_component *component, hl_devptr device, void *host,
+                            uint64_t host_stride, hl_error *err);
+/* Keeps the sums that a consumer of restored pages must get, without a device. */
+void hl_demo_expect(hl_demo *demo);
 enum hl_demo_side { HL_DEMO_SOURCES, HL_DEMO_DESTINATIONS };
 /* Uploads every block's generated bytes to its pages on one side and keeps the expected sums. */
 hl_status hl_demo_fill(hl_demo *demo, enum hl_demo_side side, hl_error *err);
@@ -189,6 +220,13 @@ hl_status hl_demo_publish(hl_demo *demo, hl_error *err);
 hl_status hl_demo_poison(hl_demo *demo, hl_error *err);
 
 /* --- restore.c --- */
+/* The consumer's stream and all events, without an executor. */
+hl_status hl_demo_open_consumer(hl_demo *demo, hl_error *err);
+/* Queues the reading of one layer behind the layer's event, which has been recorded: a wait sees the latest
+ * record. */
+hl_status hl_demo_queue_consumer(hl_demo *demo, uint32_t layer, hl_error *err);
+/* Reads all events' times after the base event into *run; they are complete. */
+hl_status hl_demo_read_times(hl_demo *demo, struct hl_demo_run *run, hl_error *err);
 hl_status hl_demo_open_restore(hl_demo *demo, hl_error *err);
 void hl_demo_close_restore(hl_demo *demo);
 /* One restore with its consumer; `generation` tells operations apart. Fills *run, whose arrays the caller
@@ -232,7 +270,15 @@ void hl_demo_verify_order(const hl_demo *demo, const struct hl_demo_run *run,
                           struct hl_demo_mismatch *mismatch);
 const char *hl_demo_role_name(enum hl_role role);
 
+/* --- in_process.c --- */
+/* The in-process mode between entering and leaving the device; the program's exit status. */
+int hl_demo_run_in_process(hl_demo *demo);
+
 /* --- report.c, progress.c, results.c, trace.c --- */
+void hl_demo_report_device(const hl_demo *demo, FILE *out);
+/* Device, model, layout and blocks. */
+void hl_demo_report_geometry(const hl_demo *demo, FILE *out);
+/* The same and the arena. */
 void hl_demo_report_setup(const hl_demo *demo, FILE *out);
 void hl_demo_report_result(const hl_demo *demo, FILE *out);
 void hl_demo_report_mismatch(const struct hl_demo_mismatch *mismatch, FILE *out);
@@ -241,6 +287,7 @@ void hl_demo_report_error(const hl_demo *demo, const hl_error *err, FILE *out);
 void hl_demo_format_size(uint64_t bytes, char *text, size_t size);
 /* Shows progress on stderr: one line that is rewritten on a terminal, else a line each quarter. */
 void hl_demo_progress(void *user, const char *stage, uint64_t done_bytes, uint64_t total_bytes);
+void hl_demo_progress_requests(const char *stage, uint64_t done, uint64_t total);
 hl_status hl_demo_write_results(const hl_demo *demo, const char *path, hl_error *err);
 hl_status hl_demo_write_trace(const hl_demo *demo, const char *path, hl_error *err);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the demo on the software device: every shipped geometry in each layout that it can have, by each route; every
+# Runs the demo in one process on the software device: every shipped geometry in each layout that it can have, by each route; every
 # option that changes where bytes lie; every exit status. Then reads what it wrote, and draws a trace.
 # Usage: demo_test.sh PROGRAM TIMELINE CONFIG …
 set -uo pipefail
@@ -21,7 +21,7 @@ fail() {
 restore() {
     local name=$1
     shift
-    "$program" --device software --json-out "$out/$name.json" --trace-out "$out/$name.trace" "$@" >"$out/$name.log" 2>&1 ||
+    "$program" --in-process --device software --json-out "$out/$name.json" --trace-out "$out/$name.trace" "$@" >"$out/$name.log" 2>&1 ||
         fail "exit status $? of: hostlane-demo $*" "$out/$name.log"
     grep -q '^every byte compared: OK' "$out/$name.log" || fail "$name does not say that every byte was compared"
     checks=$((checks + 1))
@@ -31,7 +31,7 @@ restore() {
 refuse() {
     local want=$1 text=$2 got=0
     shift 2
-    "$program" "$@" >"$out/refused.log" 2>&1 || got=$?
+    "$program" --in-process "$@" >"$out/refused.log" 2>&1 || got=$?
     [ "$got" -eq "$want" ] || fail "exit status $got, not $want, of: hostlane-demo $*" "$out/refused.log"
     grep -qF -- "$text" "$out/refused.log" || fail "no \"$text\" from: hostlane-demo $*" "$out/refused.log"
     checks=$((checks + 1))

@@ -12,6 +12,19 @@
 
 enum { CUDA_PAGES = 455, SOFTWARE_PAGES = 32 }; /* 455 pages of 16 tokens of Qwen3-8B are 1 GiB */
 
+hl_status hl_demo_open_device(const struct hl_demo_options *options, hl_device **dev, hl_error *err)
+{
+    switch (options->device) {
+    case HL_DEMO_DEVICE_CUDA:
+        return hl_device_open_cuda(0, dev, err);
+    case HL_DEMO_DEVICE_SOFTWARE:
+        return hl_device_open_software(dev, err);
+    case HL_DEMO_DEVICE_AUTO:
+        break;
+    }
+    return hl_device_open_default(dev, err);
+}
+
 /* Joins into `path` when the file can be read there. */
 static bool readable(char *path, size_t size, const char *folder, const char *rest)
 {
@@ -117,7 +130,7 @@ hl_status hl_demo_plan_pages(hl_demo *demo, hl_error *err)
     return choose_pages(demo, err);
 }
 
-hl_status hl_demo_plan_geometry(hl_demo *demo, hl_error *err)
+hl_status hl_demo_read_model(hl_demo *demo, hl_error *err)
 {
     hl_status status = HL_OK;
     if (!demo->options.model_config)
@@ -127,8 +140,12 @@ hl_status hl_demo_plan_geometry(hl_demo *demo, hl_error *err)
                          sizeof demo->config_path);
     else
         snprintf(demo->config_path, sizeof demo->config_path, "%s", demo->options.model_config);
-    if (!status)
-        status = hl_layout_load_config(demo->config_path, &demo->geometry, err);
+    return status ? status : hl_layout_load_config(demo->config_path, &demo->geometry, err);
+}
+
+hl_status hl_demo_plan_geometry(hl_demo *demo, hl_error *err)
+{
+    hl_status status = hl_demo_read_model(demo, err);
     return status ? status : hl_demo_plan_pages(demo, err);
 }
 

@@ -143,7 +143,7 @@ static hl_status allocate_blocks(hl_demo *demo, hl_error *err)
     return status;
 }
 
-static hl_status allocate_arena(hl_demo *demo, hl_error *err)
+uint64_t hl_demo_arena_bytes(const hl_demo *demo)
 {
     uint64_t bytes = 0, largest = 0;
     for (uint32_t b = 0; b < demo->block_count; b++) {
@@ -151,9 +151,13 @@ static hl_status allocate_arena(hl_demo *demo, hl_error *err)
         bytes += block;
         largest = block > largest ? block : largest;
     }
-    bytes += bytes / HL_ARENA_CHUNK_BYTES * largest; /* no block crosses a chunk: each chunk may waste one */
+    return bytes + bytes / HL_ARENA_CHUNK_BYTES * largest;
+}
+
+static hl_status allocate_arena(hl_demo *demo, hl_error *err)
+{
     struct hl_arena_options options = {.arena_id = ARENA_ID,
-                                       .bytes = bytes,
+                                       .bytes = hl_demo_arena_bytes(demo),
                                        .pages = demo->options.huge ? HL_PAGES_2M : HL_PAGES_REGULAR,
                                        .numa_node = demo->dev->info.numa_node,
                                        .progress = demo->progress,
@@ -164,7 +168,7 @@ static hl_status allocate_arena(hl_demo *demo, hl_error *err)
     return status ? status : allocate_blocks(demo, err);
 }
 
-hl_status hl_demo_allocate_memory(hl_demo *demo, hl_error *err)
+hl_status hl_demo_allocate_device_memory(hl_demo *demo, hl_error *err)
 {
     const struct hl_device_ops *ops = demo->dev->ops;
     hl_status status = ops->stream_create(demo->dev, &demo->work, err);
@@ -172,8 +176,12 @@ hl_status hl_demo_allocate_memory(hl_demo *demo, hl_error *err)
         status = allocate_staging(demo, err);
     if (!status)
         status = allocate_tensors(demo, err);
-    if (!status)
-        status = allocate_readers(demo, err);
+    return status ? status : allocate_readers(demo, err);
+}
+
+hl_status hl_demo_allocate_memory(hl_demo *demo, hl_error *err)
+{
+    hl_status status = hl_demo_allocate_device_memory(demo, err);
     return status ? status : allocate_arena(demo, err);
 }
 

@@ -4,7 +4,7 @@
 #include "core/testing/cunit.h"
 #include "engine/demo/demo.h"
 
-enum { MOST_WORDS = 12 };
+enum { MOST_WORDS = 16 };
 
 /* Parses the words, which follow the program's name. */
 static hl_status parse(struct hl_demo_options *options, hl_error *err, const char *const *words)
@@ -57,7 +57,7 @@ static void every_option_reaches_its_field(void)
     CU_ASSERT_EQUAL(options.seed, UINT64_MAX);
     HL_REQUIRE_OK(PARSE(&options, &err, "--tp-size=4", "--tp-rank=3", "--store-full-heads", "--route",
                         "kernel", "--sms", "8", "--part-bytes=65536", "--first-part-bytes=8192", "--pitch",
-                        "constant", "--huge"),
+                        "constant", "--huge", "--in-process"),
                   err);
     CU_ASSERT_EQUAL(options.tp_size, 4);
     CU_ASSERT_EQUAL(options.tp_rank, 3);
@@ -68,7 +68,7 @@ static void every_option_reaches_its_field(void)
     CU_ASSERT_EQUAL(options.first_part_bytes, 8192);
     CU_ASSERT_EQUAL(options.pitch, HL_DEMO_CONSTANT);
     HL_REQUIRE_OK(PARSE(&options, &err, "--device=software", "--warmup=2", "--runs=5", "--trace-out",
-                        "t.json", "--json-out", "r.json", "--help"),
+                        "t.json", "--json-out", "r.json", "--help", "--in-process"),
                   err);
     CU_ASSERT_EQUAL(options.device, HL_DEMO_DEVICE_SOFTWARE);
     CU_ASSERT_EQUAL(options.warmup, 2);
@@ -82,8 +82,57 @@ static void the_first_part_is_no_larger_than_the_others(void)
 {
     struct hl_demo_options options;
     hl_error err;
-    HL_REQUIRE_OK(PARSE(&options, &err, "--part-bytes=8192"), err);
+    HL_REQUIRE_OK(PARSE(&options, &err, "--in-process", "--part-bytes=8192"), err);
     CU_ASSERT_EQUAL(options.first_part_bytes, 8192);
+}
+
+static void each_mode_has_its_own_options(void)
+{
+    struct hl_demo_options options;
+    hl_error err;
+    HL_REQUIRE_OK(parse(&options, &err, (const char *const[]){NULL}), err);
+    CU_ASSERT_EQUAL(hl_demo_mode(&options), HL_DEMO_PROCESSES);
+    HL_REQUIRE_OK(PARSE(&options, &err, "--runs=2", "--in-process"), err);
+    CU_ASSERT_EQUAL(hl_demo_mode(&options), HL_DEMO_IN_PROCESS);
+    HL_REQUIRE_OK(PARSE(&options, &err, "--trace", "t", "--trace-requests=9", "--trace-scale", "12",
+                        "--cache-bytes=4096"),
+                  err);
+    CU_ASSERT_EQUAL(hl_demo_mode(&options), HL_DEMO_REPLAY);
+    CU_ASSERT_STRING_EQUAL(options.trace, "t");
+    CU_ASSERT_EQUAL(options.trace_requests, 9);
+    CU_ASSERT_EQUAL(options.trace_scale, 12);
+    CU_ASSERT_EQUAL(options.cache_bytes, 4096);
+    HL_REQUIRE_OK(PARSE(&options, &err, "--trace", "t", "--trace-scale=auto"), err);
+    CU_ASSERT_EQUAL(options.trace_scale, 0);
+    HL_REQUIRE_OK(PARSE(&options, &err, "--trace-generate=t", "--seed=4", "--trace-requests=2"), err);
+    CU_ASSERT_EQUAL(hl_demo_mode(&options), HL_DEMO_GENERATE);
+}
+
+static void an_option_of_another_mode_is_refused(void)
+{
+    static const struct {
+        const char *words[MOST_WORDS];
+        const char *named;
+    } bad[] = {
+        {{"--runs=2"}, "--runs: it means nothing without --in-process"},
+        {{"--trace-out", "t"}, "--trace-out"},
+        {{"--pages=2", "--trace=t"}, "--pages: it means nothing with --trace"},
+        {{"--cache-bytes=1"}, "--cache-bytes"},
+        {{"--trace=t", "--in-process"}, "--trace: it means nothing with --in-process"},
+        {{"--trace=t", "--trace-generate=u"}, "--trace: it means nothing with --trace-generate"},
+        {{"--trace-generate=u", "--json-out=r"}, "--json-out"},
+        {{"--trace=t", "--trace-scale=x"}, "auto or a number"},
+        {{"--trace=t", "--trace-scale=4294967296"}, "auto or a number"},
+        {{"--socket=s"}, "--socket: no such option"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct hl_demo_options options;
+        hl_error err = {0};
+        CU_ASSERT_EQUAL(parse(&options, &err, bad[i].words), HL_E_INVALID);
+        if (!strstr(err.text, bad[i].named))
+            fprintf(stderr, "%s: %s\n", bad[i].words[0], err.text);
+        CU_ASSERT_PTR_NOT_NULL(strstr(err.text, bad[i].named));
+    }
 }
 
 static void the_last_of_a_repeated_option_counts(void)
@@ -156,10 +205,14 @@ static void the_usage_text_lists_the_options_and_exit_codes(void)
     fclose(out);
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "--store-full-heads"));
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "--trace-out FILE"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "--in-process"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "--trace FILE"));
+    CU_ASSERT_PTR_NULL(strstr(text, "--role")); /* which is not for people */
     CU_ASSERT_PTR_NOT_NULL(strstr(text, "Exit status: 0"));
 }
 
 HL_TESTS(options, HL_CASE(no_option_gives_the_defaults), HL_CASE(every_option_reaches_its_field),
          HL_CASE(the_first_part_is_no_larger_than_the_others), HL_CASE(the_last_of_a_repeated_option_counts),
-         HL_CASE(a_bad_option_is_refused_by_name_and_changes_nothing),
+         HL_CASE(a_bad_option_is_refused_by_name_and_changes_nothing), HL_CASE(each_mode_has_its_own_options),
+         HL_CASE(an_option_of_another_mode_is_refused),
          HL_CASE(the_usage_text_lists_the_options_and_exit_codes));

@@ -13,9 +13,9 @@ void hl_demo_page_bytes(const hl_demo *demo, uint32_t component, uint32_t block,
     hl_random_fill(&random, bytes, c->rows * c->row_bytes);
 }
 
-/* Copies a page between the device (rows at row_stride) and host memory (rows at host_stride). */
-static hl_status copy_page(hl_demo *demo, enum hl_copy_kind kind, const struct hl_layout_component *component,
-                           hl_devptr device, void *host, uint64_t host_stride, hl_error *err)
+hl_status hl_demo_copy_page(hl_demo *demo, enum hl_copy_kind kind,
+                            const struct hl_layout_component *component, hl_devptr device, void *host,
+                            uint64_t host_stride, hl_error *err)
 {
     const struct hl_device_ops *ops = demo->dev->ops;
     bool to_host = kind == HL_COPY_D2H;
@@ -36,6 +36,17 @@ static void keep_sums(hl_demo *demo, uint32_t component, uint32_t block_in_group
     uint64_t first = reader->first + (uint64_t)block_in_group * reader->units;
     for (uint32_t u = 0; u < reader->units; u++)
         demo->expected[first + u] = hl_page_checksum(bytes + u * reader->unit_bytes, reader->unit_bytes);
+}
+
+void hl_demo_expect(hl_demo *demo)
+{
+    for (uint32_t c = 0; c < demo->layout->component_count; c++) {
+        uint32_t group = demo->layout->components[c].group;
+        for (uint32_t i = 0; i < hl_demo_group_blocks(demo, group); i++) {
+            hl_demo_page_bytes(demo, c, demo->group_first[group] + i, demo->scratch);
+            keep_sums(demo, c, i, demo->scratch);
+        }
+    }
 }
 
 hl_status hl_demo_fill(hl_demo *demo, enum hl_demo_side side, hl_error *err)
@@ -60,8 +71,9 @@ hl_status hl_demo_fill(hl_demo *demo, enum hl_demo_side side, hl_error *err)
             if (!status) {
                 hl_demo_page_bytes(demo, c, first + i, slot);
                 keep_sums(demo, c, i, slot);
-                status = copy_page(demo, HL_COPY_H2D, component, hl_demo_page_address(demo, component, page),
-                                   slot, component->row_bytes, err);
+                status = hl_demo_copy_page(demo, HL_COPY_H2D, component,
+                                           hl_demo_page_address(demo, component, page), slot,
+                                           component->row_bytes, err);
             }
             if (status)
                 return status;
@@ -81,9 +93,9 @@ static hl_status publish_block(hl_demo *demo, const struct hl_demo_block *block,
         const struct hl_layout_component *component = &demo->layout->components[c];
         if (component->group != block->group)
             continue;
-        hl_status status =
-            copy_page(demo, HL_COPY_D2H, component, hl_demo_page_address(demo, component, block->source),
-                      stored + component->block_offset, component->block_row_stride, err);
+        hl_status status = hl_demo_copy_page(
+            demo, HL_COPY_D2H, component, hl_demo_page_address(demo, component, block->source),
+            stored + component->block_offset, component->block_row_stride, err);
         if (status)
             return status;
     }

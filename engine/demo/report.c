@@ -16,7 +16,7 @@ static double us(int64_t ns)
     return (double)ns / 1000;
 }
 
-static void report_device(const hl_demo *demo, FILE *out)
+void hl_demo_report_device(const hl_demo *demo, FILE *out)
 {
     const struct hl_device_info *info = &demo->dev->info;
     if (info->kind == HL_DEVICE_SOFTWARE)
@@ -27,10 +27,10 @@ static void report_device(const hl_demo *demo, FILE *out)
                 info->driver_version % 1000 / 10);
 }
 
-void hl_demo_report_setup(const hl_demo *demo, FILE *out)
+void hl_demo_report_geometry(const hl_demo *demo, FILE *out)
 {
     const struct hl_demo_options *options = &demo->options;
-    report_device(demo, out);
+    hl_demo_report_device(demo, out);
     fprintf(out, "model     %s (%s): %u layers, %u KV head%s of %u elements, %u bytes each\n",
             demo->geometry.name, demo->config_path, demo->geometry.layers, demo->geometry.kv_heads,
             demo->geometry.kv_heads == 1 ? "" : "s", demo->geometry.head_dim,
@@ -49,6 +49,12 @@ void hl_demo_report_setup(const hl_demo *demo, FILE *out)
             fprintf(out, " (sliding window of %u tokens)", group->window_tokens);
         fprintf(out, "\n");
     }
+}
+
+void hl_demo_report_setup(const hl_demo *demo, FILE *out)
+{
+    const struct hl_demo_options *options = &demo->options;
+    hl_demo_report_geometry(demo, out);
     char size[32];
     hl_demo_format_size(hl_arena_bytes(demo->arena), size, sizeof size);
     fprintf(out, "arena     %s of %s pages; pages and blocks %s\n", size, options->huge ? "2 MiB" : "regular",
@@ -180,6 +186,15 @@ static const char *advice(const hl_demo *demo, const hl_error *err)
         return "correct the field or option that is named; --help lists the options";
     case HL_E_LIMIT:
         return "ask for fewer --pages, or more --page-tokens";
+    case HL_E_PEER:
+    case HL_E_PROTOCOL:
+        return "read what the other process said, above, then run again";
+    case HL_E_TIMEOUT:
+        return "look whether the machine is busy or stopped the processes, then run again";
+    case HL_E_CANCELLED:
+        return "nothing: it was interrupted, and the processes that it had started are gone";
+    case HL_E_VERSION:
+        return "take hostlane-demo and hostlane-manager from one build";
     case HL_E_DEVICE:
         return "look for the device's own message (dmesg, nvidia-smi -q), then run again";
     default:

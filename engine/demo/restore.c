@@ -41,6 +41,12 @@ static hl_status name_blocks(hl_demo *demo, hl_error *err)
     return HL_OK;
 }
 
+hl_status hl_demo_open_consumer(hl_demo *demo, hl_error *err)
+{
+    hl_status status = demo->dev->ops->stream_create(demo->dev, &demo->consumer, err);
+    return status ? status : create_events(demo, err);
+}
+
 hl_status hl_demo_open_restore(hl_demo *demo, hl_error *err)
 {
     struct hl_transfer_options options = {
@@ -56,9 +62,7 @@ hl_status hl_demo_open_restore(hl_demo *demo, hl_error *err)
         .calibrate = demo->options.route == HL_ROUTE_AUTO && demo->dev->info.kind == HL_DEVICE_CUDA};
     hl_status status = hl_transfer_open(&options, &demo->transfer, err);
     if (!status)
-        status = demo->dev->ops->stream_create(demo->dev, &demo->consumer, err);
-    if (!status)
-        status = create_events(demo, err);
+        status = hl_demo_open_consumer(demo, err);
     return status ? status : name_blocks(demo, err);
 }
 
@@ -80,9 +84,7 @@ void hl_demo_close_restore(hl_demo *demo)
     free(demo->layer_results);
 }
 
-/* Queues the reading of one layer behind the layer's event, which has been recorded: a wait sees the latest
- * record. */
-static hl_status queue_consumer(hl_demo *demo, uint32_t layer, hl_error *err)
+hl_status hl_demo_queue_consumer(hl_demo *demo, uint32_t layer, hl_error *err)
 {
     const struct hl_device_ops *ops = demo->dev->ops;
     hl_status status = ops->stream_wait_event(demo->dev, demo->consumer, demo->layer_events[layer], err);
@@ -116,7 +118,7 @@ static hl_status submit_parts(hl_demo *demo, hl_operation *operation, const hl_p
         hl_status status = hl_operation_submit(operation, bytes, size, err);
         hl_demo_add_span(demo, "submit part", run, start, hl_clock_ns());
         while (!status && next < demo->layout->layers && layers[next].recorded)
-            status = queue_consumer(demo, next++, err);
+            status = hl_demo_queue_consumer(demo, next++, err);
         if (status)
             return status;
     }
@@ -164,7 +166,7 @@ static hl_status run_operation(hl_demo *demo, const struct hl_plan_identity *ide
     return status ? status : ops->stream_synchronize(demo->dev, demo->consumer, err);
 }
 
-static hl_status read_times(hl_demo *demo, struct hl_demo_run *run, hl_error *err)
+hl_status hl_demo_read_times(hl_demo *demo, struct hl_demo_run *run, hl_error *err)
 {
     const struct hl_device_ops *ops = demo->dev->ops;
     run->total_ns = 0;
@@ -209,7 +211,7 @@ hl_status hl_demo_restore(hl_demo *demo, uint32_t generation, struct hl_demo_run
     status = run_operation(demo, &request.identity, plan, &timed, err);
     hl_plan_free(plan);
     if (!status)
-        status = read_times(demo, &timed, err);
+        status = hl_demo_read_times(demo, &timed, err);
     if (status)
         goto err_free_run;
     *run = timed;

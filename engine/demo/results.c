@@ -6,12 +6,13 @@
 #include "core/base/error.h"
 #include "core/base/sha256.h"
 #include "engine/demo/demo.h"
+#include "engine/demo/results.h"
 
 /* The machine-readable results: every figure raw, so that a reader can derive what report.c prints. */
 
 #define STAGE "demo.results"
 
-static json_t *describe_options(const struct hl_demo_options *options)
+json_t *hl_demo_describe_options(const struct hl_demo_options *options)
 {
     return json_pack("{s:i, s:i, s:i, s:s, s:s, s:i, s:i, s:b, s:s, s:i, s:i, s:i, s:s, s:b, s:o, s:i, s:i}",
                      "pages", (int)options->pages, "page_tokens", (int)options->page_tokens, "element_bytes",
@@ -26,7 +27,7 @@ static json_t *describe_options(const struct hl_demo_options *options)
                      "runs", (int)options->runs);
 }
 
-static json_t *describe_device(const struct hl_device_info *info)
+json_t *hl_demo_describe_device(const struct hl_device_info *info)
 {
     char uuid[2 * sizeof info->uuid + 1];
     for (size_t i = 0; i < sizeof info->uuid; i++)
@@ -57,7 +58,7 @@ static void read_cpu_model(char *model, size_t size)
     fclose(file);
 }
 
-static json_t *describe_host(const hl_demo *demo, hl_error *err)
+json_t *hl_demo_describe_host(const hl_demo *demo, hl_error *err)
 {
     char program[HL_SHA256_HEX_BYTES], cpu[256];
     if (hl_sha256_file("/proc/self/exe", program, err))
@@ -71,7 +72,7 @@ static json_t *describe_host(const hl_demo *demo, hl_error *err)
                      "arena_pages", demo->options.huge ? "2M" : "regular");
 }
 
-static json_t *describe_geometry(const hl_demo *demo)
+json_t *hl_demo_describe_geometry(const hl_demo *demo)
 {
     json_t *groups = json_array();
     for (uint32_t g = 0; g < demo->layout->group_count; g++) {
@@ -86,7 +87,7 @@ static json_t *describe_geometry(const hl_demo *demo)
                      (int)demo->layout->component_count, "tensors", (int)demo->layout->tensor_count,
                      "kv_heads", (int)demo->geometry.kv_heads, "head_dim", (int)demo->geometry.head_dim,
                      "payload_bytes", (json_int_t)demo->payload_bytes, "arena_bytes",
-                     (json_int_t)hl_arena_bytes(demo->arena), "groups", groups);
+                     (json_int_t)(demo->arena ? hl_arena_bytes(demo->arena) : 0), "groups", groups);
 }
 
 static json_t *describe_plan(const hl_demo *demo)
@@ -98,7 +99,7 @@ static json_t *describe_plan(const hl_demo *demo)
                      "parts", (json_int_t)demo->plan_parts);
 }
 
-static json_t *numbers(const int64_t *values, uint32_t count)
+json_t *hl_demo_numbers(const int64_t *values, uint32_t count)
 {
     json_t *array = json_array();
     for (uint32_t i = 0; i < count; i++)
@@ -144,9 +145,9 @@ static json_t *describe_runs(const hl_demo *demo)
             json_pack("{s:I, s:I, s:I, s:I, s:b, s:o, s:o, s:o}", "total_ns", (json_int_t)run->total_ns,
                       "compile_ns", (json_int_t)run->compile_ns, "submit_ns", (json_int_t)run->submit_ns,
                       "drain_ns", (json_int_t)run->drain_ns, "consumer_before_last_copy",
-                      hl_demo_overlapped(run, layers), "ready_ns", numbers(run->ready, layers),
-                      "consumer_start_ns", numbers(run->consumer_start, layers), "consumer_end_ns",
-                      numbers(run->consumer_end, layers)));
+                      hl_demo_overlapped(run, layers), "ready_ns", hl_demo_numbers(run->ready, layers),
+                      "consumer_start_ns", hl_demo_numbers(run->consumer_start, layers), "consumer_end_ns",
+                      hl_demo_numbers(run->consumer_end, layers)));
     }
     return array;
 }
@@ -170,25 +171,30 @@ static json_t *describe_summary(const hl_demo *demo)
                      "consumer_before_last_copy", hl_demo_overlapped(run, demo->layout->layers));
 }
 
+hl_status hl_demo_write_json(const json_t *root, const char *path, hl_error *err)
+{
+    if (json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(15)))
+        return HL_FAIL(err, HL_E_SYSTEM, STAGE, "cannot write the results to %s", path);
+    return HL_OK;
+}
+
 hl_status hl_demo_write_results(const hl_demo *demo, const char *path, hl_error *err)
 {
-    json_t *host = describe_host(demo, err);
+    json_t *host = hl_demo_describe_host(demo, err);
     if (!host)
         return err->status;
     json_t *ceiling = json_pack("{s:I, s:o}", "bytes", (json_int_t)demo->ceiling_bytes, "samples_ns",
-                                numbers(demo->ceiling_ns, demo->ceiling_count));
-    json_t *root =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "schema", "hostlane-demo/1",
-                  "options", describe_options(&demo->options), "device", describe_device(&demo->dev->info),
-                  "host", host, "geometry", describe_geometry(demo), "plan", describe_plan(demo),
-                  "route_model", describe_model(hl_transfer_model(demo->transfer)), "layers",
-                  describe_layers(demo), "ceiling", ceiling, "runs", describe_runs(demo), "summary",
-                  describe_summary(demo), "state_digest", demo->state_digest);
+                                hl_demo_numbers(demo->ceiling_ns, demo->ceiling_count));
+    json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "schema",
+                             "hostlane-demo/1", "options", hl_demo_describe_options(&demo->options), "device",
+                             hl_demo_describe_device(&demo->dev->info), "host", host, "geometry",
+                             hl_demo_describe_geometry(demo), "plan", describe_plan(demo), "route_model",
+                             describe_model(hl_transfer_model(demo->transfer)), "layers",
+                             describe_layers(demo), "ceiling", ceiling, "runs", describe_runs(demo),
+                             "summary", describe_summary(demo), "state_digest", demo->state_digest);
     if (!root)
         return HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory for the results, or text in them is not UTF-8");
-    hl_status status = HL_OK;
-    if (json_dump_file(root, path, JSON_INDENT(1) | JSON_REAL_PRECISION(15)))
-        status = HL_FAIL(err, HL_E_SYSTEM, STAGE, "cannot write the results to %s", path);
+    hl_status status = hl_demo_write_json(root, path, err);
     json_decref(root);
     return status;
 }

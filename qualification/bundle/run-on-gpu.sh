@@ -1,14 +1,32 @@
 #!/usr/bin/env bash
-# Runs the GPU part of the foundation's qualification from a bundle, and keeps the raw results.
-# Usage: run-on-gpu.sh RESULTS [STEP …]   (steps: conformance memcheck exact huge bench measure; default: all)
+# Runs the GPU part of the qualification from a bundle, and keeps the raw results.
+# Usage: run-on-gpu.sh RESULTS [STEP …]   (default: all steps)
+#   conformance  device and executor tests          memcheck  some of them under compute-sanitizer
+#   exact, huge  every geometry by every route      bench     the gather kernel
+#   restore      Manager and engines as processes   measure   P1 to P4
+#   latency      P5 and P6
 # Reserves 2 MiB pages for the step `huge` when it may, and gives them back. Ends with "N passed, N failed".
+# HOSTLANE_BUNDLE_DEVICE=software rehearses this script without a GPU: what comes out is evidence for nothing.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 results=$(realpath -m "${1:?usage: run-on-gpu.sh RESULTS [STEP …]}")
 shift
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(conformance memcheck exact huge bench measure)
+device=${HOSTLANE_BUNDLE_DEVICE:-cuda} pages=96
+case "$device" in
+cuda) all=(conformance memcheck exact huge restore bench latency measure) ;;
+software) all=(conformance exact restore latency) pages=2 ;;
+*)
+    echo "run-on-gpu: HOSTLANE_BUNDLE_DEVICE is $device: software, or unset" >&2
+    exit 2
+    ;;
+esac
+[ ${#steps[@]} -gt 0 ] || steps=("${all[@]}")
 mkdir -p "$results"
+rm -f "$results/REHEARSAL"
+if [ "$device" = software ]; then
+    echo "REHEARSAL on the software device: not a qualification, and no figure means anything" | tee "$results/REHEARSAL"
+fi
 cd "$here" || exit 1 # results name files of the bundle by relative paths
 export LD_LIBRARY_PATH="$here/lib"
 passed=0 failed=0
@@ -32,12 +50,12 @@ run_case() { # name, command …
 demo() { # name, options …
     local name=$1
     shift
-    run_case "$name" bin/hostlane-demo --device cuda --json-out "$results/$name.json" \
+    run_case "$name" bin/hostlane-demo --in-process --device "$device" --json-out "$results/$name.json" \
         --trace-out "$results/$name.trace.json" "$@"
 }
 
 conformance() {
-    export HOSTLANE_TEST_DEVICE=cuda
+    export HOSTLANE_TEST_DEVICE=$device
     run_case device-conformance bin/device_conformance_test
     run_case transfer bin/transfer_test
     run_case transfer-property bin/transfer_property_test
@@ -51,7 +69,7 @@ memcheck() {
         --report-api-errors no --error-exitcode 9 bin/device_conformance_test
     for route in direct kernel; do
         run_case "memcheck-demo-$route" compute-sanitizer --tool memcheck --error-exitcode 9 bin/hostlane-demo \
-            --device cuda --model-config configs/qwen3-8b.json --pages 64 --part-bytes 4096 --route "$route"
+            --in-process --device cuda --model-config configs/qwen3-8b.json --pages 64 --part-bytes 4096 --route "$route"
     done
 }
 
@@ -61,7 +79,7 @@ exact() { # page-size option or nothing, name suffix
     for config in configs/*.json; do
         name=$(basename "$config" .json)
         for route in direct kernel auto; do
-            demo "exact-$name-$route${2:-}" --model-config "$config" --pages 96 --route "$route" ${1:+"$1"}
+            demo "exact-$name-$route${2:-}" --model-config "$config" --pages "$pages" --route "$route" ${1:+"$1"}
         done
     done
 }
@@ -72,6 +90,37 @@ huge() {
     echo 1024 >/proc/sys/vm/nr_hugepages 2>/dev/null || true
     exact --huge -huge
     echo "$before" >/proc/sys/vm/nr_hugepages 2>/dev/null || true
+}
+
+# A Manager and two engines in processes of their own: every shipped geometry, killed and restored and compared; then the
+# requirements' tests.
+restore() {
+    local config name test
+    for config in configs/*.json; do
+        name=$(basename "$config" .json)
+        run_case "restore-$name" bin/hostlane-demo --device "$device" --model-config "$config" --pages "$pages" \
+            --json-out "$results/restore-$name.json"
+    done
+    mkdir -p "$results/tmp"
+    for test in requirements/*; do
+        run_case "$(basename "$test" | tr _ -)" env HOSTLANE_TEST_DEVICE="$device" TEST_TMPDIR="$results/tmp" "$test"
+    done
+    rm -rf "$results/tmp"
+}
+
+# P5 and P6: as the executor chooses, by the kernel alone, and with an event a layer. Each compares every byte.
+latency() {
+    local few=()
+    [ "$device" = cuda ] || few=(--samples 8 --warmup 2)
+    run_latency restore-latency "${few[@]}"
+    run_latency restore-latency-kernel --route kernel "${few[@]}"
+    run_latency restore-latency-events --layer-events "${few[@]}"
+}
+
+run_latency() { # name, options …
+    local name=$1
+    shift
+    run_case "$name" bin/restore_latency --device "$device" --json "$results/$name.json" "$@"
 }
 
 bench() {
@@ -92,10 +141,10 @@ measure() {
 }
 
 for step in "${steps[@]}"; do
-    case "$step" in
-    conformance | memcheck | exact | huge | bench | measure) "$step" ;;
+    case " ${all[*]} " in
+    *" $step "*) "$step" ;;
     *)
-        echo "run-on-gpu: no step named $step" >&2
+        echo "run-on-gpu: no step named $step on $device" >&2
         exit 2
         ;;
     esac

@@ -136,11 +136,11 @@ struct hl_model_geometry {
  * cache that this room cannot describe (linear attention, Mamba, per-layer head counts, shared or
  * cross-attention caches, …); the text names the field, and the layer and its type. HL_E_LIMIT for a file
  * over HL_LAYOUT_CONFIG_BYTES or more than HL_LAYOUT_LAYERS layers. HL_E_NOMEM. */
-hl_status hl_layout_parse_config(const char *json, size_t size, struct hl_model_geometry *geometry,
-                                 hl_error *err);
+HL_API hl_status hl_layout_parse_config(const char *json, size_t size, struct hl_model_geometry *geometry,
+                                        hl_error *err);
 
 /* Reads the file at `path` and parses it. HL_E_SYSTEM when it cannot be read. */
-hl_status hl_layout_load_config(const char *path, struct hl_model_geometry *geometry, hl_error *err);
+HL_API hl_status hl_layout_load_config(const char *path, struct hl_model_geometry *geometry, hl_error *err);
 
 struct hl_layout_options {
     enum hl_layout_kind kind; /* MLA models take MLA or PAGE_FIRST, others all but MLA */
@@ -160,12 +160,13 @@ struct hl_layout_options {
  * that is contiguous in the tensor and in the block is one row, else there is a row a token. HL_E_INVALID
  * names the option or geometry field, HL_E_OVERFLOW when the cache does not fit 64 bits, HL_E_NOMEM. Free
  * with hl_layout_free(). */
-hl_status hl_layout_from_model(const struct hl_model_geometry *geometry,
-                               const struct hl_layout_options *options, hl_layout **layout, hl_error *err);
+HL_API hl_status hl_layout_from_model(const struct hl_model_geometry *geometry,
+                                      const struct hl_layout_options *options, hl_layout **layout,
+                                      hl_error *err);
 
 /* Copies an explicit layout, as an engine registers it, and validates the copy. Errors as
  * hl_layout_validate(), and HL_E_NOMEM. */
-hl_status hl_layout_from_components(const hl_layout *description, hl_layout **layout, hl_error *err);
+HL_API hl_status hl_layout_from_components(const hl_layout *description, hl_layout **layout, hl_error *err);
 
 /* Every index and count is in bounds; components are in consuming order (layer, then role) and a layer's are
  * of one group; every group has one; row_bytes > 0; rows of a page, pages of a component and components of a
@@ -185,25 +186,25 @@ hl_status hl_layout_from_components(const hl_layout *description, hl_layout **la
  * pages), or that share no period of one page stride in which each lies whole;
  *  - two components that meet inside such a period with different row strides, or whose rows would meet if
  * the shorter one had more rows. */
-hl_status hl_layout_validate(const hl_layout *layout, hl_error *err);
+HL_API hl_status hl_layout_validate(const hl_layout *layout, hl_error *err);
 
-void hl_layout_free(hl_layout *layout); /* NULL is allowed */
+HL_API void hl_layout_free(hl_layout *layout); /* NULL is allowed */
 
 /* SHA-256 (hex) over a canonical text of everything that decides where bytes are within a block and which
  * heads they are (not the tensors, page counts or windows): two layouts of one model with one digest can
  * exchange blocks. Kinds that store the same block share it, and so do all ranks and TP sizes that store full
  * heads, each seeing its slot of the block. The model itself, and what its elements mean beyond their size,
  * belong to the namespace. The layout must be valid. HL_E_NOMEM. */
-hl_status hl_layout_block_digest(const hl_layout *layout, char hex[65], hl_error *err);
+HL_API hl_status hl_layout_block_digest(const hl_layout *layout, char hex[65], hl_error *err);
 
 /* Bytes of one page over all components of a layer; 0 for a layer without any. */
-uint64_t hl_layout_layer_page_bytes(const hl_layout *layout, uint32_t layer);
+HL_API uint64_t hl_layout_layer_page_bytes(const hl_layout *layout, uint32_t layer);
 
 const char *
-hl_layout_kind_name(enum hl_layout_kind kind);      /* "contiguous", "split", …; "unknown" for others */
-const char *hl_layout_role_name(enum hl_role role); /* "k", "v", …; "unknown" for others */
+hl_layout_kind_name(enum hl_layout_kind kind); /* "contiguous", "split", …; "unknown" for others */
+HL_API const char *hl_layout_role_name(enum hl_role role); /* "k", "v", …; "unknown" for others */
 
 /* HL_E_INVALID for a name that is none. */
-hl_status hl_layout_kind_parse(const char *name, enum hl_layout_kind *kind, hl_error *err);
+HL_API hl_status hl_layout_kind_parse(const char *name, enum hl_layout_kind *kind, hl_error *err);
 
 #endif

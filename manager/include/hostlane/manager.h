@@ -15,7 +15,8 @@ extern "C" {
 #endif
 
 typedef struct hl_manager hl_manager;
-struct hl_device; /* core/device/device.h: only for devices other than CUDA's */
+
+#define HL_MANAGER_SPIN_US 10000u /* most that spin_us may be: sockets wait as long */
 
 enum hl_manager_log_level { HL_MANAGER_DEBUG, HL_MANAGER_INFO, HL_MANAGER_WARNING, HL_MANAGER_ERROR };
 
@@ -28,11 +29,12 @@ typedef struct hl_manager_options {
     int numa_node;           /* of all arenas; -1: the first device's, -2: no preference */
     uint32_t touch_threads;  /* 0: as many as the node has CPUs */
     uint32_t index_blocks;   /* most blocks in the index */
-    uint32_t lease_ttl_ms;
-    uint64_t session_bytes; /* bytes that one session's leases and restores may hold; 0: all arenas */
-    uint32_t spin_us;       /* the dispatcher watches the dirty bitsets so long before it sleeps */
-    bool software;          /* use software devices even where CUDA is there */
-    void (*log)(void *user, enum hl_manager_log_level level, const char *text); /* may be NULL */
+    uint32_t lease_ttl_ms;   /* of a lease whose query asks for no other; also the longest it may ask for */
+    uint64_t session_bytes;  /* bytes that one session's leases and restores may hold; 0: all arenas */
+    uint32_t spin_us;        /* the dispatcher watches the dirty bitsets so long before it sleeps */
+    bool software;           /* use software devices even where CUDA is there */
+    /* May be NULL. Called by the Manager's threads, one at a time; must not call the Manager. */
+    void (*log)(void *user, enum hl_manager_log_level level, const char *text);
     void *log_user;
     void (*progress)(void *user, const char *stage, uint64_t done_bytes,
                      uint64_t total_bytes); /* while pinning */
@@ -42,7 +44,8 @@ HL_API void hl_manager_options_init(hl_manager_options *options);
 
 /* Creates and pins the arenas, listens, and returns once clients can connect. Refusals name what to change:
  * HL_E_BUSY (a live Manager has the socket), HL_E_NOMEM (memory, huge pages), HL_E_PERMISSION (folder,
- * memlock), HL_E_INVALID. */
+ * socket of another user), HL_E_INVALID or HL_E_LIMIT (an option, which is named), HL_E_SYSTEM (limits that
+ * cannot be read, memory that cannot be sealed). */
 HL_API hl_status hl_manager_start(const hl_manager_options *options, hl_manager **manager, hl_error *err);
 
 /* Stops admission, ends the sessions, waits for running publishes and for engines that are copying; then
