@@ -129,7 +129,8 @@ static void registered_bytes_can_be_copied_from_each_chunk(void)
         struct hl_gather piece = {device_memory, host, 256};
         memcpy(base, &piece, sizeof piece);
         HL_REQUIRE_OK(hl_registration_pointer(registration, 0, sizeof piece, &host, &err), err);
-        struct hl_gather_launch launch = {host, 1, 1, HL_GATHER_LOADS};
+        struct hl_gather_launch launch = {
+            .descriptors = host, .count = 1, .blocks = 1, .method = HL_GATHER_LOADS};
         HL_EXPECT_OK(f.dev->ops->gather(f.dev, &launch, stream, &err), err);
         HL_EXPECT_OK(f.dev->ops->stream_synchronize(f.dev, stream, &err), err);
         hl_software_peek(f.dev, back, device_memory, sizeof back);

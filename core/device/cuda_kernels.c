@@ -1,5 +1,6 @@
 /* The kernels of kernel.cu: loading the embedded fatbin, and launching. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/device/cuda_device.h"
 #include "hostlane/limits.h"
@@ -13,6 +14,14 @@ extern const unsigned char hl_kernels[];
 #define LOADS_THREADS 512
 #define BULK_THREADS 32
 #define CHECKSUM_THREADS 256
+
+/* struct Layers of kernel.cu, passed by value. */
+struct layers {
+    CUdeviceptr counters;
+    uint32_t count;
+    uint32_t ends[HL_GATHER_LAYERS];
+};
+_Static_assert(sizeof(struct layers) == 144, "kernel.cu takes this");
 
 /* The code for bulk copies is in what was compiled for sm_90 and newer. */
 #define BULK_VIRTUAL_ARCH 90
@@ -123,7 +132,12 @@ static hl_status check_gather(const struct hl_cuda_device *cuda, const struct hl
     if (launch->blocks > HL_TRANSFER_MAX_SMS)
         return HL_FAIL(err, HL_E_LIMIT, STAGE, "blocks: %" PRIu32 ", at most %u", launch->blocks,
                        HL_TRANSFER_MAX_SMS);
-    return launch->count ? check_words("descriptors", launch->descriptors, err) : HL_OK;
+    if (launch->count) {
+        status = check_words("descriptors", launch->descriptors, err);
+        if (status)
+            return status;
+    }
+    return hl_gather_check_layers(launch, STAGE, CUDA_ERROR_INVALID_VALUE, err);
 }
 
 hl_status hl_cuda_gather(hl_device *dev, const struct hl_gather_launch *launch, hl_stream stream,
@@ -135,8 +149,13 @@ hl_status hl_cuda_gather(hl_device *dev, const struct hl_gather_launch *launch, 
         return status;
     bool bulk = launch->method == HL_GATHER_BULK;
     CUdeviceptr descriptors = launch->descriptors;
-    uint32_t count = launch->count;
-    void *arguments[] = {&descriptors, &count};
+    struct layers layers = {.count = 1, .ends[0] = launch->count};
+    if (launch->layer_count) {
+        layers.counters = launch->counters;
+        layers.count = launch->layer_count;
+        memcpy(layers.ends, launch->layer_ends, launch->layer_count * sizeof layers.ends[0]);
+    }
+    void *arguments[] = {&descriptors, &layers};
     return HL_CUDA(cuda, err, STAGE, launch, "cuLaunchKernel",
                    bulk ? cuda->kernels.by_bulk : cuda->kernels.by_loads, launch->blocks, 1, 1,
                    bulk ? BULK_THREADS : LOADS_THREADS, 1, 1, bulk ? HL_CUDA_BULK_SHARED : 0,

@@ -462,6 +462,13 @@ static void kernel_launches_have_the_kernels_shape(void)
     gather.method = HL_GATHER_LOADS;
     HL_EXPECT_OK(dev->ops->gather(dev, &gather, STREAM, &err), err);
     CU_ASSERT_TRUE(fake->blocks == 4 && fake->threads == 512 && fake->shared == 0);
+    const uint32_t ends[] = {1, 1, 3};
+    gather.layer_count = 3;
+    gather.layer_ends = ends;
+    gather.counters = ADDRESS;
+    gather.blocks = 2;
+    HL_EXPECT_OK(dev->ops->gather(dev, &gather, STREAM, &err), err);
+    CU_ASSERT_TRUE(fake->blocks == 2 && fake->threads == 512 && fake->shared == 0);
     HL_EXPECT_OK(dev->ops->checksum(dev, &checksum, STREAM, &err), err);
     CU_ASSERT_TRUE(fake->blocks == 5 && fake->threads == 256 && fake->shared == 0);
     close_device(dev);
@@ -486,6 +493,18 @@ static void bad_launches_are_refused(void)
     REFUSED(g, gather, gather, method, (enum hl_gather_method)5, HL_E_INVALID);
     REFUSED(g, gather, gather, descriptors, 0, HL_E_INVALID);
     REFUSED(g, gather, gather, descriptors, ADDRESS + 4, HL_E_INVALID);
+    REFUSED(g, gather, gather, layer_count, HL_GATHER_LAYERS + 1, HL_E_LIMIT);
+    const uint32_t ends[] = {2};
+    const struct hl_gather_launch counted = {.descriptors = ADDRESS,
+                                             .count = 2,
+                                             .blocks = 1,
+                                             .layer_count = 1,
+                                             .layer_ends = ends,
+                                             .counters = ADDRESS + 4};
+    REFUSED(g, counted, gather, counters, 0, HL_E_INVALID);
+    REFUSED(g, counted, gather, counters, ADDRESS + 2, HL_E_INVALID);
+    const uint32_t late[] = {3};
+    REFUSED(g, counted, gather, layer_ends, late, HL_E_INVALID);
     REFUSED(c, checksum, checksum, page_bytes, 12, HL_E_INVALID);
     REFUSED(c, checksum, checksum, offsets, 0, HL_E_INVALID);
     REFUSED(c, checksum, checksum, sums, ADDRESS + 1, HL_E_INVALID);

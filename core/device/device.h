@@ -75,12 +75,25 @@ enum hl_gather_method {
                         bulk_copy */
 };
 
+/* Most layers of one launch. */
+#define HL_GATHER_LAYERS 32u
+
+/* A launch may say where the layers of its list end. Then it copies layer by layer, and each of its blocks,
+ * after it has copied its share of layer k, adds 1 to the word counters[k]: a stream that has waited until
+ * the word has grown by `blocks` (stream_wait_value) sees the layer's bytes, while the launch goes on with
+ * the next layer. A block passes the layers in order. When a launch fails, its counts never come, and a
+ * stream that waits for them fails, too. */
 struct hl_gather_launch {
     hl_devptr descriptors; /* `count` struct hl_gather in memory that the device can read until the launch
                               completed */
     uint32_t count;
     uint32_t blocks; /* thread blocks, each of which keeps one SM busy: the cap on SMs */
     enum hl_gather_method method;
+    uint32_t layer_count;       /* at most HL_GATHER_LAYERS; 0: nothing is counted */
+    const uint32_t *layer_ends; /* host memory, read by the call: layer k is the descriptors from the end of
+                                   layer k - 1 to layer_ends[k]; ascending, the last is `count` */
+    hl_devptr counters;         /* device memory: a 32-bit word a layer, 4-byte aligned, written by no other
+                                   launch until this one has completed */
 };
 
 /* A launch of the checksum kernel: for each i < count writes to sums[i] the hl_page_checksum() of
@@ -192,6 +205,11 @@ hl_status hl_device_open_default(hl_device **dev, hl_error *err);
 
 /* Releases the device (NULL is allowed). The caller has destroyed what it created on it. */
 void hl_device_close(hl_device *dev);
+
+/* For implementations: whether the layers of a launch are as they should be; HL_E_LIMIT or HL_E_INVALID, with
+ * `device_code`, naming the field. */
+hl_status hl_gather_check_layers(const struct hl_gather_launch *launch, const char *stage, int device_code,
+                                 hl_error *err);
 
 static inline hl_status hl_device_enter(hl_device *dev, hl_error *err)
 {

@@ -45,6 +45,7 @@
     X(fill_writes_exactly_its_range)                                                                         \
     X(a_gather_with_loads_takes_any_alignment)                                                               \
     X(a_gather_in_bulk_takes_large_pieces)                                                                   \
+    X(a_launch_counts_its_layers_when_they_have_arrived)                                                     \
     X(descriptors_are_read_when_the_gather_runs)                                                             \
     X(an_empty_gather_does_nothing)                                                                          \
     X(the_device_computes_the_page_checksum)

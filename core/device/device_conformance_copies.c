@@ -255,6 +255,86 @@ void a_gather_in_bulk_takes_large_pieces(void)
     conformance_close(&c);
 }
 
+/* A second stream waits for each layer's count and reads the layer at once, while the launch goes on. The
+ * counters wrap. */
+static void count_layers(struct conformance *c, struct pieces *p, uint32_t blocks,
+                         enum hl_gather_method method)
+{
+    static const uint64_t sizes[] = {16, 32768, 48, 1024, 4096, 4112, 16384, 65552, 0};
+    const uint32_t ends[] = {0, 20, 20, 21, 80, 90}; /* the first and the third are empty */
+    const uint32_t layers = sizeof ends / sizeof ends[0], counted = UINT32_MAX + blocks;
+    const hl_devptr counters = c->other + 64;
+    uint64_t extent = lay_out(p, sizes, 9, ends[layers - 1], method == HL_GATHER_BULK ? 16 : 1, blocks);
+    HL_EXPECT_OK(c->ops->fill(c->dev, c->memory, 0xdd, AREA_BYTES, c->stream, &c->err), c->err);
+    HL_EXPECT_OK(c->ops->fill(c->dev, c->other, 0xff, 4096, c->stream, &c->err), c->err);
+    conformance_sync(c, c->stream);
+    memset(c->result, 0xdd, AREA_BYTES);
+    for (unsigned i = 0; i < p->count; i++) {
+        const struct hl_gather piece = {
+            .dst = c->memory + p->dst[i], .src = c->source_mapped + p->src[i], .bytes = p->bytes[i]};
+        memcpy(c->source + DESCRIPTORS_AT + i * sizeof piece, &piece, sizeof piece);
+    }
+    const struct hl_gather_launch launch = {.descriptors = c->source_mapped + DESCRIPTORS_AT,
+                                            .count = p->count,
+                                            .blocks = blocks,
+                                            .method = method,
+                                            .layer_count = layers,
+                                            .layer_ends = ends,
+                                            .counters = counters};
+    HL_EXPECT_OK(c->ops->gather(c->dev, &launch, c->stream, &c->err), c->err);
+    for (uint32_t k = 0; k < layers; k++) {
+        HL_EXPECT_OK(c->ops->stream_wait_value(c->dev, c->second, counters + 4 * k, counted, &c->err),
+                     c->err);
+        for (uint32_t i = k ? ends[k - 1] : 0; i < ends[k]; i++)
+            HL_EXPECT_OK(c->ops->copy(c->dev, HL_COPY_D2H, (uintptr_t)c->result + p->dst[i],
+                                      c->memory + p->dst[i], p->bytes[i], c->second, &c->err),
+                         c->err);
+    }
+    conformance_sync(c, c->second);
+    expect_gathered(c, p, 0xdd, extent);
+    conformance_sync(c, c->stream);
+    conformance_read(c, counters - 4, 4 * (layers + 2));
+    for (uint32_t k = 0; k < layers + 2; k++) {
+        uint32_t word;
+        memcpy(&word, c->result + 4 * k, sizeof word);
+        CU_ASSERT_EQUAL(word, k == 0 || k > layers ? UINT32_MAX : counted);
+    }
+}
+
+void a_launch_counts_its_layers_when_they_have_arrived(void)
+{
+    static const uint32_t blocks[] = {1, 3, 8};
+    static struct pieces p;
+    struct conformance c;
+    conformance_open(&c);
+    for (unsigned b = 0; b < 3; b++) {
+        count_layers(&c, &p, blocks[b], HL_GATHER_LOADS);
+        if (c.dev->info.bulk_copy)
+            count_layers(&c, &p, blocks[b], HL_GATHER_BULK);
+    }
+    const uint32_t ends[] = {1, 0};
+    struct hl_gather_launch bad = {.descriptors = c.source_mapped,
+                                   .count = 1,
+                                   .blocks = 1,
+                                   .layer_count = 1,
+                                   .layer_ends = ends,
+                                   .counters = c.other + 2};
+    HL_EXPECT_STATUS(c.ops->gather(c.dev, &bad, c.stream, &c.err), HL_E_INVALID, c.err);
+    CU_ASSERT_PTR_NOT_NULL(strstr(c.err.text, "counters"));
+    bad.counters = c.other;
+    bad.layer_count = 2;
+    HL_EXPECT_STATUS(c.ops->gather(c.dev, &bad, c.stream, &c.err), HL_E_INVALID, c.err);
+    CU_ASSERT_PTR_NOT_NULL(strstr(c.err.text, "layer_ends[1]"));
+    bad.layer_count = 1;
+    bad.count = 2;
+    HL_EXPECT_STATUS(c.ops->gather(c.dev, &bad, c.stream, &c.err), HL_E_INVALID, c.err);
+    CU_ASSERT_PTR_NOT_NULL(strstr(c.err.text, "layer_ends"));
+    bad.layer_count = HL_GATHER_LAYERS + 1;
+    HL_EXPECT_STATUS(c.ops->gather(c.dev, &bad, c.stream, &c.err), HL_E_LIMIT, c.err);
+    CU_ASSERT_PTR_NOT_NULL(strstr(c.err.text, "layer_count"));
+    conformance_close(&c);
+}
+
 void descriptors_are_read_when_the_gather_runs(void)
 {
     struct conformance c;

@@ -7,9 +7,9 @@
  *
  * Source and destination pieces are in independent random orders, data is random, destinations are poisoned
  * and compared once for each configuration. Figures are medians over the runs, by events of the device; a
- * slow configuration ends after half a second with fewer runs. `layers` is a gather in launches of 28 MiB
- * with an event after each, as a restore of many layers does it. What it does not show: the cost of preparing
- * descriptors, and any other load on the device. */
+ * slow configuration ends after half a second with fewer runs. `layers` is a gather of
+ * layers of 28 MiB, which the launch counts, with an event behind each count, as a restore of many layers
+ * does it. What it does not show: the cost of preparing descriptors, and any other load on the device. */
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -29,6 +29,7 @@
 #define FEWEST_RUNS 3u
 #define LAYER_BYTES (28 * HL_MIB)
 #define POISON 0xa5
+#define LEAST_BULK (16 * HL_KIB) /* smaller pieces of `layers` go by loads */
 /* A call a piece is slow: these ways copy no more pieces than this. */
 #define MOST_CALLS 16384u
 
@@ -43,13 +44,15 @@ struct config {
 
 struct bench {
     hl_device *dev;
-    hl_stream stream;
+    hl_stream stream, events;
     hl_event start, end, layer;
     uint64_t bytes;
     unsigned runs;
     unsigned char *host; /* the registered source, `bytes` long */
     hl_devptr host_mapped;
-    hl_devptr device; /* the destination, `bytes` long */
+    hl_devptr counters;                 /* HL_GATHER_LAYERS words */
+    uint32_t counted[HL_GATHER_LAYERS]; /* what each was given so far */
+    hl_devptr device;                   /* the destination, `bytes` long */
     /* Three arrays in one registered mapping, an element for each of the smallest pieces. */
     struct hl_gather *descriptors;
     uint64_t *offsets, *sums;
@@ -101,6 +104,10 @@ static void open_bench(struct bench *b)
     hl_error err;
     const struct hl_device_ops *ops = b->dev->ops;
     must(ops->stream_create(b->dev, &b->stream, &err), &err);
+    must(ops->stream_create(b->dev, &b->events, &err), &err);
+    must(ops->mem_alloc(b->dev, HL_GATHER_LAYERS * sizeof(uint32_t), &b->counters, &err), &err);
+    must(ops->fill(b->dev, b->counters, 0, HL_GATHER_LAYERS * sizeof(uint32_t), b->stream, &err), &err);
+    must(ops->stream_synchronize(b->dev, b->stream, &err), &err);
     must(ops->event_create(b->dev, HL_EVENT_TIMING, &b->start, &err), &err);
     must(ops->event_create(b->dev, HL_EVENT_TIMING, &b->end, &err), &err);
     must(ops->event_create(b->dev, 0, &b->layer, &err), &err);
@@ -133,6 +140,8 @@ static void close_bench(struct bench *b)
     unregister(b, b->descriptors, b->control_bytes);
     unregister(b, b->host, b->bytes);
     must(ops->mem_free(b->dev, b->device, &err), &err);
+    must(ops->mem_free(b->dev, b->counters, &err), &err);
+    must(ops->stream_destroy(b->dev, b->events, &err), &err);
     must(ops->event_destroy(b->dev, b->layer, &err), &err);
     must(ops->event_destroy(b->dev, b->end, &err), &err);
     must(ops->event_destroy(b->dev, b->start, &err), &err);
@@ -189,12 +198,38 @@ static void gather(struct bench *b, const struct config *c, uint32_t first, uint
     must(b->dev->ops->gather(b->dev, &launch, b->stream, &err), &err);
 }
 
+/* One launch for up to HL_GATHER_LAYERS layers; the end of the events is the end of all. */
+static void gather_layers(struct bench *b, const struct config *c, uint32_t first, uint32_t count,
+                          uint32_t layer)
+{
+    hl_error err;
+    const struct hl_device_ops *ops = b->dev->ops;
+    uint32_t ends[HL_GATHER_LAYERS], layers = 0;
+    for (uint32_t end = 0; end < count; layers++)
+        ends[layers] = end = count - end < layer ? count : end + layer;
+    const struct hl_gather_launch launch = {
+        .descriptors = b->control_mapped + first * sizeof(struct hl_gather),
+        .count = count,
+        .blocks = c->blocks,
+        .method = c->piece < LEAST_BULK || !b->dev->info.bulk_copy ? HL_GATHER_LOADS : HL_GATHER_BULK,
+        .layer_count = layers,
+        .layer_ends = ends,
+        .counters = b->counters};
+    must(ops->gather(b->dev, &launch, b->stream, &err), &err);
+    for (uint32_t i = 0; i < layers; i++) {
+        b->counted[i] += c->blocks;
+        must(ops->stream_wait_value(b->dev, b->events, b->counters + 4 * i, b->counted[i], &err), &err);
+        must(ops->event_record(b->dev, b->layer, b->events, &err), &err);
+    }
+    must(ops->stream_wait_event(b->dev, b->stream, b->layer, &err), &err);
+}
+
 static void submit(struct bench *b, const struct config *c)
 {
     hl_error err;
     const struct hl_device_ops *ops = b->dev->ops;
     const uint32_t count = pieces_of(b, c);
-    const uint32_t layer = (uint32_t)(LAYER_BYTES / c->piece);
+    const uint32_t layer = (uint32_t)(LAYER_BYTES / c->piece), most = layer * HL_GATHER_LAYERS;
     size_t accepted;
     switch (c->way) {
     case WAY_CONTIGUOUS:
@@ -205,10 +240,8 @@ static void submit(struct bench *b, const struct config *c)
         gather(b, c, 0, count);
         break;
     case WAY_LAYERS:
-        for (uint32_t first = 0; first < count; first += layer) {
-            gather(b, c, first, count - first < layer ? count - first : layer);
-            must(ops->event_record(b->dev, b->layer, b->stream, &err), &err);
-        }
+        for (uint32_t first = 0; first < count; first += most)
+            gather_layers(b, c, first, count - first < most ? count - first : most, layer);
         break;
     case WAY_BATCH:
         must(ops->copy_batch(b->dev, HL_COPY_H2D, b->copies, count, b->stream, &accepted, &err), &err);

@@ -6,7 +6,14 @@
  * that it reads its descriptors (often in host memory, 1.5 us away) in whole lines and no other block reads
  * them too. What does not divide evenly, fewer than G pieces at the end of the list, is cut into G slices,
  * one a block: all blocks finish together, whether the list is 900 pieces or one. The next batch of
- * descriptors is read while the present one is copied. */
+ * descriptors is read while the present one is copied.
+ *
+ * Layers. The list is a row of layers, each shared out as above, so that all blocks work at the same one; a
+ * batch does not reach past its layer. When a block's share of a layer has been written it adds 1 to the
+ * layer's counter, and who sees the counter grown by G sees the layer: each block's stores come before its
+ * count, by program order, barriers and completed bulk groups, and the count is a release at system scope
+ * (count_one). No pipeline drains between layers: the count comes when the block is already busy with what
+ * follows. */
 #include <cstdint>
 
 #include "core/device/kernel_ptx.cuh"
@@ -19,6 +26,15 @@ struct Piece {
 };
 static_assert(sizeof(Piece) == 24, "device.h says 24 bytes");
 
+/* Where the layers of a list end, and their counters; 0 where nothing is counted. Most as device.h says. */
+constexpr uint32_t kMostLayers = 32;
+struct Layers {
+    uint64_t counters;
+    uint32_t count; /* at least 1 */
+    uint32_t ends[kMostLayers];
+};
+static_assert(sizeof(Layers) == 144, "cuda_kernels.c passes it");
+
 namespace
 {
 
@@ -29,32 +45,68 @@ constexpr uint32_t kAllLanes = 0xffffffffu;
 constexpr uint64_t kSliceUnit = 128;
 constexpr uint64_t kSliceSmallest = 1024;
 
-/* What this block copies: pieces [0, total) of its own numbering, the shared ones last. */
-class Share
+/* What this block copies, batch by batch: of each layer pieces [0, total) of its own numbering, the shared
+ * ones last. A layer without a piece for this block is one empty batch. */
+class Walk
 {
   public:
-    __device__ Share(const Piece *pieces, uint32_t count)
-        : list(pieces), own(count / gridDim.x), total(own + count % gridDim.x)
+    __device__ Walk(const Piece *pieces, const Layers &all) : list(pieces), layers(all)
     {
+        begin_layer(0);
     }
 
-    /* Piece k of this block; past the end, and where a shared piece has nothing for this block, one of 0
-     * bytes. */
-    __device__ Piece read(uint64_t k) const
+    __device__ bool done() const
     {
-        if (k >= total)
+        return layer >= layers.count;
+    }
+
+    /* Pieces of the present batch, of at most `most`. */
+    __device__ uint32_t here(uint32_t most) const
+    {
+        return total - base < most ? total - base : most;
+    }
+
+    /* Whether the present batch is its layer's last. */
+    __device__ bool ends_layer(uint32_t most) const
+    {
+        return total - base <= most;
+    }
+
+    /* Piece k of the present batch; past its end, and where a shared piece has nothing for this block, one of
+     * 0 bytes. */
+    __device__ Piece read(uint32_t k) const
+    {
+        if (done() || k >= total - base)
             return Piece{0, 0, 0};
+        k += base;
         if (k < own)
-            return list[static_cast<uint64_t>(blockIdx.x) * own + k];
-        const uint32_t rank = static_cast<uint32_t>(k - own);
-        return slice(list[static_cast<uint64_t>(gridDim.x) * own + rank], rank);
+            return list[first + blockIdx.x * own + k];
+        const uint32_t rank = k - own;
+        return slice(list[first + gridDim.x * own + rank], rank);
     }
 
-    const Piece *list;
-    uint32_t own;
-    uint32_t total;
+    /* To the batch after the present one, of at most `most` pieces. */
+    __device__ void advance(uint32_t most)
+    {
+        if (ends_layer(most))
+            begin_layer(layer + 1);
+        else
+            base += most;
+    }
 
   private:
+    __device__ void begin_layer(uint32_t index)
+    {
+        layer = index;
+        base = 0;
+        if (done())
+            return;
+        first = layer ? layers.ends[layer - 1] : 0;
+        const uint32_t count = layers.ends[layer] - first;
+        own = count / gridDim.x;
+        total = own + count % gridDim.x;
+    }
+
     __device__ static Piece slice(Piece piece, uint32_t rank)
     {
         const uint64_t blocks = gridDim.x, block = blockIdx.x;
@@ -68,7 +120,22 @@ class Share
             bytes += piece.bytes % kSliceUnit;
         return Piece{piece.dst + start, piece.src + start, bytes};
     }
+
+    const Piece *list;
+    const Layers &layers;
+    uint32_t layer = 0;
+    uint64_t first = 0; /* of the layer in the list */
+    uint32_t base = 0;  /* of the batch in this block's numbering */
+    uint32_t own = 0;
+    uint32_t total = 0;
 };
+
+/* One thread of the block, after the block's stores of the layer. */
+__device__ __forceinline__ void count_layer(const Layers &layers, uint32_t layer)
+{
+    if (layers.counters)
+        count_one(layers.counters + layer * sizeof(uint32_t));
+}
 
 __device__ __forceinline__ uint4 load(const uint4 *from)
 {
@@ -153,22 +220,29 @@ constexpr uint32_t kLoadThreads = 512;
  * descriptors adds up to are dealt to the warps in turn, so that small pieces keep as many loads in flight as
  * large ones. */
 extern "C" __global__ void __launch_bounds__(kLoadThreads, 1)
-    hl_gather_loads(const Piece *pieces, uint32_t count)
+    hl_gather_loads(const Piece *pieces, const __grid_constant__ Layers layers)
 {
     __shared__ Piece batch[kLoadThreads];
-    const Share share(pieces, count);
+    Walk walk(pieces, layers);
     const uint32_t lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     constexpr uint32_t kWarps = kLoadThreads / kWarp;
 
-    Piece next = share.read(threadIdx.x);
-    for (uint64_t base = 0; base < share.total; base += kLoadThreads) {
+    uint32_t copied = 0; /* layers that all threads have left behind at the next barrier */
+    uint32_t counted = 0;
+    Piece next = walk.read(threadIdx.x);
+    while (!walk.done()) {
+        const uint32_t here = walk.here(kLoadThreads);
         __syncthreads();
+        if (threadIdx.x == 0 && counted != copied)
+            count_layer(layers, counted);
+        counted = copied;
         batch[threadIdx.x] = next;
         __syncthreads();
-        next = share.read(base + kLoadThreads + threadIdx.x);
+        if (walk.ends_layer(kLoadThreads))
+            copied++;
+        walk.advance(kLoadThreads);
+        next = walk.read(threadIdx.x);
 
-        const uint64_t left = share.total - base;
-        const uint32_t here = left < kLoadThreads ? static_cast<uint32_t>(left) : kLoadThreads;
         uint64_t turn = warp; /* chunks from the start of piece i to this warp's next one */
 #pragma unroll 1
         for (uint32_t i = 0; i < here; i++) {
@@ -182,6 +256,9 @@ extern "C" __global__ void __launch_bounds__(kLoadThreads, 1)
             turn -= chunks;
         }
     }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        count_layer(layers, counted);
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -193,6 +270,9 @@ constexpr uint32_t kRingBytes = 192 * 1024; /* HL_CUDA_BULK_SHARED of cuda_devic
 constexpr uint32_t kLoadBytes = 16 * 1024;  /* most bytes of one bulk load */
 constexpr uint32_t kLoads = 64;             /* most loads in the ring; a power of two */
 constexpr uint32_t kRingAlign = 128;
+
+/* A layer is counted when this many later stores have been issued: waiting for its own then takes no time. */
+constexpr int kCountBehind = 4;
 
 /* One load in the ring, from its issue until its store has read the shared memory. */
 struct Slot {
@@ -211,8 +291,9 @@ struct Slot {
 class Ring
 {
   public:
-    __device__ Ring(unsigned char *ring, Slot *ring_slots, uint64_t *ring_barriers)
-        : space(ring), slots(ring_slots), barriers(ring_barriers)
+    __device__ Ring(unsigned char *ring, Slot *ring_slots, uint64_t *ring_barriers, uint32_t *layer_marks,
+                    const Layers &all)
+        : space(ring), slots(ring_slots), barriers(ring_barriers), marks(layer_marks), layers(all)
     {
     }
 
@@ -235,14 +316,26 @@ class Ring
             piece.src += bytes;
             piece.bytes -= bytes;
         }
+        if (counted != marked && static_cast<int32_t>(stored - marks[counted]) >= kCountBehind) {
+            bulk_wait_written<kCountBehind>();
+            count_layer(layers, counted++);
+        }
     }
 
-    /* After this every byte pushed has been written, and the shared memory may go. */
+    /* The layer ends with what has been pushed so far. */
+    __device__ void end_layer()
+    {
+        marks[marked++] = loaded;
+    }
+
+    /* After this every byte pushed has been written, every layer counted, and the shared memory may go. */
     __device__ void drain()
     {
         while (stored != loaded)
             store_oldest();
-        bulk_wait_written();
+        bulk_wait_written<0>();
+        while (counted != marked)
+            count_layer(layers, counted++);
     }
 
   private:
@@ -309,6 +402,9 @@ class Ring
     unsigned char *space;
     Slot *slots;
     uint64_t *barriers;
+    uint32_t *marks; /* of each ended layer: the loads up to its end */
+    const Layers &layers;
+    uint32_t marked = 0, counted = 0; /* layers ended; of them, counted */
     uint32_t loaded = 0, stored = 0, freed = 0;
     uint32_t position = 0; /* where the next load goes; may be kRingBytes */
     uint32_t used = 0;     /* sum of the spans of the loads in [freed, loaded) */
@@ -321,28 +417,32 @@ class Ring
 /* Hopper's bulk copies: lane 0 drives the ring, all lanes read descriptors ahead. 32 threads and kRingBytes
  * of dynamic shared memory. A piece that bulk copies cannot take (not of 16 bytes) is copied by the warp with
  * loads, as is every piece in the code for devices without them, where the host does not launch this. */
-extern "C" __global__ void __launch_bounds__(kWarp) hl_gather_bulk(const Piece *pieces, uint32_t count)
+extern "C" __global__ void __launch_bounds__(kWarp)
+    hl_gather_bulk(const Piece *pieces, const __grid_constant__ Layers layers)
 {
-    const Share share(pieces, count);
+    Walk walk(pieces, layers);
     const uint32_t lane = threadIdx.x;
-    Piece next = share.read(lane);
+    Piece next = walk.read(lane);
+    [[maybe_unused]] uint32_t counted = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     __shared__ Slot slots[kLoads];
     __shared__ uint64_t barriers[kLoads];
+    __shared__ uint32_t marks[kMostLayers];
     __shared__ Piece batch[kWarp];
-    Ring ring(dynamic_shared, slots, barriers);
+    Ring ring(dynamic_shared, slots, barriers, marks, layers);
     if (lane == 0)
         ring.start();
 #endif
-    for (uint64_t base = 0; base < share.total; base += kWarp) {
+    while (!walk.done()) {
         const Piece mine = next;
-        next = share.read(base + kWarp + lane);
+        const uint32_t here = walk.here(kWarp);
+        const bool ends_layer = walk.ends_layer(kWarp);
+        walk.advance(kWarp);
+        next = walk.read(lane);
         bool by_loads = mine.bytes != 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
         by_loads = (mine.dst | mine.src | mine.bytes) % 16 != 0;
         batch[lane] = by_loads ? Piece{0, 0, 0} : mine;
-        const uint64_t left = share.total - base;
-        const uint32_t here = left < kWarp ? static_cast<uint32_t>(left) : kWarp;
         __syncwarp();
         if (lane == 0)
 #pragma unroll 1
@@ -355,6 +455,15 @@ extern "C" __global__ void __launch_bounds__(kWarp) hl_gather_bulk(const Piece *
             copy_by_loads(__shfl_sync(kAllLanes, mine.dst, owner), __shfl_sync(kAllLanes, mine.src, owner),
                           __shfl_sync(kAllLanes, mine.bytes, owner), lane);
         }
+        if (!ends_layer)
+            continue;
+        __syncwarp(); /* lane 0 counts what all lanes have copied */
+        if (lane == 0)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+            ring.end_layer();
+#else
+            count_layer(layers, counted++);
+#endif
     }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (lane == 0)

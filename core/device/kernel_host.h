@@ -1,7 +1,7 @@
 /* What kernel.cu needs to be compiled for the host by kernel_test.cc: a thread of the host for each thread of
  * a block, one block after the other, and bulk copies done by an adversary, who runs a load at any time until
- * it is waited for, reads a store's shared memory as late as the kernel allows, and ends the test when two of
- * them touch the same bytes.
+ * it is waited for, reads a store's shared memory and writes what it read as late as the kernel allows, and
+ * ends the test when two of them touch the same bytes.
  *
  * It shows that the kernels copy what their descriptors say and reuse shared memory only when they may. It
  * shows nothing about speed, and nothing about memory ordering beyond that. */
@@ -23,6 +23,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __shared__ static /* one block at a time */
 #define __isGlobal(pointer) true
 #define __builtin_assume(truth) ((void)(truth))
@@ -101,6 +102,16 @@ static inline uint4 load_once(const uint4 *from)
     return __ldg(from);
 }
 
+/* What a test looks at when a block has counted a layer. */
+static void (*host_on_count)(uint64_t address);
+
+static inline void count_one(uint64_t address)
+{
+    __atomic_fetch_add(reinterpret_cast<uint32_t *>(address), 1, __ATOMIC_ACQ_REL);
+    if (host_on_count)
+        host_on_count(address);
+}
+
 /* --- bulk copies --- */
 
 constexpr uint32_t kHostShared = 192 * 1024;
@@ -126,8 +137,13 @@ struct HostStore {
 constexpr uint32_t kHostBarriers = 64;
 static HostBarrier host_barriers[kHostBarriers];
 static const uint64_t *host_first_barrier;
-static std::vector<HostLoad> host_loads;  /* issued and not landed */
+static std::vector<HostLoad> host_loads; /* issued and not landed */
+struct HostWrite {
+    uint64_t to;
+    std::vector<unsigned char> bytes;
+};
 static std::deque<HostStore> host_stores; /* issued and not read */
+static std::deque<HostWrite> host_writes; /* read and not written */
 static std::mt19937 host_choice(1);
 static size_t host_most_loads;
 
@@ -212,14 +228,19 @@ static inline void bulk_store(uint64_t to_global, const void *from_shared, uint3
 
 template <int Newest> static inline void bulk_wait_read()
 {
-    for (; host_stores.size() > Newest; host_stores.pop_front())
-        memcpy(reinterpret_cast<void *>(host_stores.front().to), host_stores.front().from,
-               host_stores.front().bytes);
+    for (; host_stores.size() > Newest; host_stores.pop_front()) {
+        const HostStore &store = host_stores.front();
+        host_writes.push_back(
+            HostWrite{store.to, std::vector<unsigned char>(store.from, store.from + store.bytes)});
+    }
 }
 
-static inline void bulk_wait_written()
+template <int Newest> static inline void bulk_wait_written()
 {
-    bulk_wait_read<0>();
+    bulk_wait_read<Newest>();
+    for (; host_stores.size() + host_writes.size() > Newest && !host_writes.empty(); host_writes.pop_front())
+        memcpy(reinterpret_cast<void *>(host_writes.front().to), host_writes.front().bytes.data(),
+               host_writes.front().bytes.size());
 }
 
 static inline void bulk_fence()

@@ -1,6 +1,6 @@
 /* The few instructions of kernel.cu that C++ has no words for. Each wrapper is one PTX instruction; what must
- * hold between them is said in kernel.cu. sm_90 and newer, except load_once. kernel_host.h has the same for a
- * host. */
+ * hold between them is said in kernel.cu. sm_90 and newer, except load_once and count_one. kernel_host.h has
+ * the same for a host. */
 #ifndef CORE_DEVICE_KERNEL_PTX_CUH
 #define CORE_DEVICE_KERNEL_PTX_CUH
 
@@ -14,6 +14,14 @@ static __device__ __forceinline__ uint4 load_once(const uint4 *from)
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(__cvta_generic_to_global(from)));
     return v;
+}
+
+/* Adds 1 to a word. Whoever has seen the new value sees what this thread saw and wrote before, and what it
+ * was told of by barriers. */
+static __device__ __forceinline__ void count_one(uint64_t address)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+    asm volatile("red.relaxed.sys.global.add.u32 [%0], 1;" ::"l"(address) : "memory");
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -85,10 +93,10 @@ template <int Newest> static __device__ __forceinline__ void bulk_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Newest) : "memory");
 }
 
-/* Waits until every store has been written. */
-static __device__ __forceinline__ void bulk_wait_written()
+/* Waits until all but the `Newest` last stores have been written, where this thread sees them. */
+template <int Newest> static __device__ __forceinline__ void bulk_wait_written()
 {
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Newest) : "memory");
 }
 
 /* Orders what this thread saw in shared memory before its next bulk store reads there. */

@@ -45,7 +45,7 @@ void launch(uint32_t blocks, uint32_t threads, const std::function<void()> &kern
         }
         for (pthread_t id : ids)
             pthread_join(id, nullptr);
-        CU_ASSERT_TRUE(host_loads.empty() && host_stores.empty());
+        CU_ASSERT_TRUE(host_loads.empty() && host_stores.empty() && host_writes.empty());
     }
     for (uint32_t warp = 0; warp < threads / kHostWarp; warp++)
         pthread_barrier_destroy(&host_warps[warp]);
@@ -83,17 +83,78 @@ void expect_gathered()
     CU_ASSERT_EQUAL(memcmp(destination, expected, kArea), 0);
 }
 
+/* One layer that nobody counts. */
+Layers uncounted(const std::vector<Piece> &pieces)
+{
+    Layers layers = {};
+    layers.count = 1;
+    layers.ends[0] = static_cast<uint32_t>(pieces.size());
+    return layers;
+}
+
 void gather_in_bulk(const std::vector<Piece> &pieces, uint32_t blocks)
 {
-    launch(blocks, kWarp, [&] { hl_gather_bulk(pieces.data(), static_cast<uint32_t>(pieces.size())); });
+    const Layers layers = uncounted(pieces);
+    launch(blocks, kWarp, [&] { hl_gather_bulk(pieces.data(), layers); });
     expect_gathered();
 }
 
 void gather_by_loads(const std::vector<Piece> &pieces, uint32_t blocks)
 {
-    launch(blocks, kLoadThreads,
-           [&] { hl_gather_loads(pieces.data(), static_cast<uint32_t>(pieces.size())); });
+    const Layers layers = uncounted(pieces);
+    launch(blocks, kLoadThreads, [&] { hl_gather_loads(pieces.data(), layers); });
     expect_gathered();
+}
+
+/* The launch under test, for look_at_count(). */
+const std::vector<Piece> *counted_pieces;
+const Layers *counted_layers;
+uint32_t counters[kMostLayers];
+bool early; /* a layer was counted before its bytes had been written, or out of order */
+constexpr uint32_t kCountedBefore = UINT32_MAX;
+
+/* Blocks run one after the other here: when the last one counts a layer, all of it must have been written. */
+void look_at_count(uint64_t address)
+{
+    const uint32_t layer = static_cast<uint32_t>((address - reinterpret_cast<uint64_t>(counters)) / 4);
+    early |= layer >= counted_layers->count;
+    for (uint32_t before = 0; before < layer; before++)
+        early |= counters[before] != counters[layer];
+    if (early || counters[layer] != kCountedBefore + gridDim.x)
+        return;
+    for (uint32_t i = layer ? counted_layers->ends[layer - 1] : 0; i < counted_layers->ends[layer]; i++) {
+        const Piece &piece = (*counted_pieces)[i];
+        const uint64_t at = piece.dst - reinterpret_cast<uint64_t>(destination);
+        early |= memcmp(destination + at, expected + at, piece.bytes) != 0;
+    }
+}
+
+/* In up to `most` layers of random lengths, some of them empty; each must be counted once a block. */
+void gather_layers(const std::vector<Piece> &pieces, uint32_t most, uint32_t blocks, bool bulk,
+                   std::mt19937 &random)
+{
+    const uint32_t count = static_cast<uint32_t>(pieces.size());
+    Layers layers = {};
+    layers.counters = reinterpret_cast<uint64_t>(counters);
+    layers.count = 1 + random() % most;
+    for (uint32_t i = 0; i < layers.count; i++)
+        layers.ends[i] = random() % (count + 1);
+    layers.ends[layers.count - 1] = count;
+    std::sort(layers.ends, layers.ends + layers.count);
+    std::fill(counters, counters + kMostLayers, kCountedBefore);
+    counted_pieces = &pieces;
+    counted_layers = &layers;
+    early = false;
+    host_on_count = look_at_count;
+    if (bulk)
+        launch(blocks, kWarp, [&] { hl_gather_bulk(pieces.data(), layers); });
+    else
+        launch(blocks, kLoadThreads, [&] { hl_gather_loads(pieces.data(), layers); });
+    host_on_count = nullptr;
+    expect_gathered();
+    CU_ASSERT_FALSE(early);
+    for (uint32_t i = 0; i < kMostLayers; i++)
+        CU_ASSERT_EQUAL(counters[i], kCountedBefore + (i < layers.count ? blocks : 0));
 }
 
 const std::vector<uint64_t> kAligned = {0,    16,    32,    48,    1024,  2048,  4096,
@@ -153,6 +214,19 @@ void gathers_by_loads_arrive()
     }
 }
 
+void layers_are_counted_when_they_have_been_written()
+{
+    std::mt19937 random(8);
+    for (uint32_t round = 0; round < 10; round++) {
+        const bool aligned = random() % 3 != 0;
+        const uint32_t most = round % 5 == 0 ? kMostLayers : 6;
+        const std::vector<Piece> pieces =
+            lay_out(aligned ? kAligned : kAny, 1 + random() % 200, aligned ? 16 : 1, random);
+        gather_layers(pieces, most, 1 + random() % 5, true, random);
+    }
+    gather_layers(lay_out(kAny, 700, 1, random), 5, 2, false, random);
+}
+
 void checksums_are_those_of_the_interface()
 {
     std::mt19937 random(7);
@@ -180,4 +254,5 @@ void checksums_are_those_of_the_interface()
 HL_TESTS(kernel, HL_CASE(bulk_gathers_of_one_size_arrive), HL_CASE(bulk_gathers_of_mixed_sizes_arrive),
          HL_CASE(a_bulk_gather_also_takes_what_bulk_copies_cannot),
          HL_CASE(few_large_pieces_are_shared_by_all_blocks), HL_CASE(the_ring_holds_as_many_loads_as_fit),
-         HL_CASE(gathers_by_loads_arrive), HL_CASE(checksums_are_those_of_the_interface));
+         HL_CASE(gathers_by_loads_arrive), HL_CASE(layers_are_counted_when_they_have_been_written),
+         HL_CASE(checksums_are_those_of_the_interface));

@@ -14,6 +14,11 @@
  * CUDA, where the whole context would have failed. Importing a handle in the process that exported it is
  * refused, as on CUDA.
  *
+ * A gather with layers is one operation a layer, which copies the layer and then adds `blocks` to its
+ * counter: streams may be held, stepped and made to fail between two layers of a launch. When such an
+ * operation fails, a stream that waits for a value in the memory that the counter lies in, and has not got
+ * it, fails with it.
+ *
  * Waiting. mem_free, host_unregister and ipc_close wait for queued copies that use the memory, and for every
  * queued gather and checksum; stream_destroy for the stream's work. Closing the device waits for the
  * operation under way only: it drops what is queued, and ends holds and waits. */
@@ -51,6 +56,8 @@ hl_status hl_device_open_software_with(const struct hl_software_options *options
 /* Holds `stream` before its n-th operation from now (1 is the next one submitted) executes; 0 holds at once,
  * before whatever would execute next. Waits nothing. */
 void hl_software_hold(hl_device *dev, hl_stream stream, uint64_t nth);
+/* Blocks until `stream` cannot go on for now: it is idle, held, or waits for an event or a word. */
+void hl_software_wait_settled(hl_device *dev, hl_stream stream);
 void hl_software_release(hl_device *dev, hl_stream stream);
 /* Blocks until `stream` stands at a hold (its earlier operations have finished). */
 void hl_software_wait_held(hl_device *dev, hl_stream stream);

@@ -49,6 +49,19 @@ void hl_software_wait_held(hl_device *handle, hl_stream stream)
     pthread_mutex_unlock(&dev->lock);
 }
 
+static bool is_settled(struct software_device *dev, const void *arg)
+{
+    return !hl_software_can_go_on(dev, arg);
+}
+
+void hl_software_wait_settled(hl_device *handle, hl_stream stream)
+{
+    struct software_device *dev = software(handle);
+    pthread_mutex_lock(&dev->lock);
+    hl_software_await(dev, is_settled, named_stream(dev, stream));
+    pthread_mutex_unlock(&dev->lock);
+}
+
 static void arm(struct software_device *dev, uint64_t *countdown, int *armed_code, uint64_t nth, int code)
 {
     assert(!nth || code);

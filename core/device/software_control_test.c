@@ -421,7 +421,100 @@ static void closing_drops_what_is_pending_and_frees_what_is_left(void)
     munmap(t.host, BENCH_BYTES);
 }
 
-HL_TESTS(software_control, HL_CASE(a_hold_stops_before_the_nth_operation),
+/* Two layers of a piece each, from host to memory, with counters behind them in the bench's memory. */
+static void launch_two_layers(struct bench *t, hl_stream stream)
+{
+    const uint32_t ends[] = {1, 2};
+    const hl_devptr table = t->memory + BENCH_BYTES - 4096;
+    hl_devptr mapped;
+    HL_REQUIRE_OK(t->ops->host_pointer(t->dev, t->host, &mapped, &t->err), t->err);
+    const struct hl_gather pieces[] = {{t->memory, mapped, 64}, {t->memory + 64, mapped + 64, 64}};
+    hl_software_poke(t->dev, table, pieces, sizeof pieces);
+    const struct hl_gather_launch launch = {.descriptors = table,
+                                            .count = 2,
+                                            .blocks = 3,
+                                            .layer_count = 2,
+                                            .layer_ends = ends,
+                                            .counters = table + 1024};
+    HL_EXPECT_OK(t->ops->gather(t->dev, &launch, stream, &t->err), t->err);
+}
+
+static hl_status wait_for_layer(struct bench *t, hl_stream stream, uint32_t layer)
+{
+    return t->ops->stream_wait_value(t->dev, stream, t->memory + BENCH_BYTES - 4096 + 1024 + 4 * layer, 3,
+                                     &t->err);
+}
+
+static void a_launch_can_be_held_between_its_layers(void)
+{
+    struct bench t;
+    struct hl_software_counts counts;
+    bench_open(&t, &plain);
+    hl_software_counts(t.dev, &counts);
+    uint64_t submitted = counts.submitted;
+    hl_software_hold(t.dev, t.a, 2);
+    launch_two_layers(&t, t.a);
+    hl_software_counts(t.dev, &counts);
+    CU_ASSERT_EQUAL(counts.submitted, submitted + 2);
+    HL_EXPECT_OK(wait_for_layer(&t, t.b, 0), t.err);
+    HL_EXPECT_OK(bench_copy(&t, t.b, 256, 64), t.err);
+    HL_EXPECT_OK(wait_for_layer(&t, t.b, 1), t.err);
+    HL_EXPECT_OK(bench_copy(&t, t.b, 320, 64), t.err);
+    hl_software_wait_held(t.dev, t.a);
+    hl_software_wait_settled(t.dev, t.b);
+    CU_ASSERT_TRUE(bench_arrived(&t, 0, 64) && bench_arrived(&t, 256, 64));
+    CU_ASSERT_FALSE(bench_arrived(&t, 64, 64) || bench_arrived(&t, 320, 64));
+    hl_software_release(t.dev, t.a);
+    HL_EXPECT_OK(t.ops->stream_synchronize(t.dev, t.b, &t.err), t.err);
+    CU_ASSERT_TRUE(bench_arrived(&t, 64, 64) && bench_arrived(&t, 320, 64));
+    bench_close(&t);
+}
+
+static void a_failure_in_a_launch_reaches_the_streams_that_wait_for_its_counts(void)
+{
+    struct bench t;
+    bench_open(&t, &plain);
+    hl_software_hold(t.dev, t.a, 0);
+    hl_software_fail_submit(t.dev, 1, 2);
+    const uint32_t ends[] = {1};
+    const struct hl_gather_launch refused = {.descriptors = t.memory,
+                                             .count = 1,
+                                             .blocks = 1,
+                                             .layer_count = 1,
+                                             .layer_ends = ends,
+                                             .counters = t.memory};
+    HL_EXPECT_STATUS(t.ops->gather(t.dev, &refused, t.a, &t.err), HL_E_DEVICE, t.err);
+    launch_two_layers(&t, t.a);
+    hl_software_fail_execution(t.dev, 2, 700);
+    hl_software_release(t.dev, t.a);
+    HL_EXPECT_STATUS(t.ops->stream_synchronize(t.dev, t.a, &t.err), HL_E_DEVICE, t.err);
+    HL_EXPECT_OK(wait_for_layer(&t, t.b, 0), t.err); /* was counted */
+    HL_EXPECT_OK(t.ops->stream_synchronize(t.dev, t.b, &t.err), t.err);
+    HL_EXPECT_OK(wait_for_layer(&t, t.b, 1), t.err);
+    HL_EXPECT_STATUS(t.ops->stream_synchronize(t.dev, t.b, &t.err), HL_E_DEVICE, t.err);
+    CU_ASSERT_EQUAL(t.err.device_code, 700);
+    bench_close(&t);
+}
+
+static void a_launch_with_bad_counters_is_refused(void)
+{
+    struct bench t;
+    const uint32_t ends[] = {1};
+    bench_open(&t, &plain);
+    const struct hl_gather_launch launch = {.descriptors = t.memory,
+                                            .count = 1,
+                                            .blocks = 1,
+                                            .layer_count = 1,
+                                            .layer_ends = ends,
+                                            .counters = t.memory + (UINT64_C(1) << 40)};
+    HL_EXPECT_STATUS(t.ops->gather(t.dev, &launch, t.a, &t.err), HL_E_INVALID, t.err);
+    CU_ASSERT_PTR_NOT_NULL(strstr(t.err.text, "counters"));
+    bench_close(&t);
+}
+
+HL_TESTS(software_control, HL_CASE(a_launch_can_be_held_between_its_layers),
+         HL_CASE(a_failure_in_a_launch_reaches_the_streams_that_wait_for_its_counts),
+         HL_CASE(a_launch_with_bad_counters_is_refused), HL_CASE(a_hold_stops_before_the_nth_operation),
          HL_CASE(a_hold_at_once_stops_what_comes_next), HL_CASE(the_nth_submission_fails_and_leaves_nothing),
          HL_CASE(a_failed_batch_has_accepted_its_first_half),
          HL_CASE(a_failed_execution_sticks_to_its_stream),

@@ -162,12 +162,22 @@ static int fill(struct software_device *dev, const struct software_task *task)
     return 0;
 }
 
+static int add_to_word(struct software_device *dev, uint64_t addr, uint32_t value)
+{
+    struct pinned word;
+    if (!pin_one(dev, addr, sizeof value, &word))
+        return SOFTWARE_ILLEGAL_ADDRESS;
+    __atomic_fetch_add((uint32_t *)(void *)word.at, value, __ATOMIC_RELEASE);
+    unpin_one(dev, word);
+    return 0;
+}
+
 static int gather(struct software_device *dev, struct hl_stream_handle *stream,
                   const struct hl_gather_launch *launch, uint64_t *bytes)
 {
     struct pinned table;
     int code = 0;
-    if (!pin_one(dev, launch->descriptors, launch->count * sizeof(struct hl_gather), &table))
+    if (launch->count && !pin_one(dev, launch->descriptors, launch->count * sizeof(struct hl_gather), &table))
         return SOFTWARE_ILLEGAL_ADDRESS;
     for (uint32_t i = 0; i < launch->count && !code; i++) {
         struct hl_gather piece;
@@ -175,8 +185,9 @@ static int gather(struct software_device *dev, struct hl_stream_handle *stream,
         code = move(dev, stream, piece.dst, piece.src, piece.bytes);
         *bytes += piece.bytes;
     }
-    unpin_one(dev, table);
-    return code;
+    if (launch->count)
+        unpin_one(dev, table);
+    return code || !launch->counters ? code : add_to_word(dev, launch->counters, launch->blocks);
 }
 
 static int checksum_page(struct software_device *dev, uint64_t addr, uint64_t bytes, unsigned char *sum)

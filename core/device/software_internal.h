@@ -43,6 +43,7 @@ struct software_region {
     int fd;    /* the memfd, or -1 for host memory */
     uint64_t imported; /* REGION_IMPORT: the address that ipc_import returned */
     unsigned pins;     /* accesses under way */
+    int count_failure; /* the code of a gather that failed before it added to a counter in here, or 0 */
     bool dying;        /* someone waits to remove it: a second free is refused */
 };
 
@@ -89,7 +90,7 @@ struct software_task {
             uint64_t bytes;
             uint8_t value;
         } fill;
-        struct hl_gather_launch gather;
+        struct hl_gather_launch gather; /* one layer; its counter, or 0, is `counters` */
         struct hl_checksum_launch checksum;
         struct software_record *record;
         struct {
@@ -173,12 +174,14 @@ void hl_software_await(struct software_device *dev,
                        bool (*done)(struct software_device *dev, const void *arg), const void *arg);
 /* Lock held. Whether a task that is queued or running may use the region. */
 bool hl_software_uses_region(struct software_device *dev, const struct software_region *region);
+/* Lock held. Whether the stream runs a task or could run its next one. */
+bool hl_software_can_go_on(struct software_device *dev, const struct hl_stream_handle *stream);
 void hl_software_wake_all(
     struct software_device *dev); /* lock held: streams that wait for an event or a word look again */
 /* Lock held. Executes one task as hl_software_step() says. */
 unsigned hl_software_step_locked(struct software_device *dev, int choice);
-/* Queues `task` (owned from then on, also on failure). For a batch `accepted` gets how many copies were
- * queued. */
+/* Queues `task` and those that follow it by `next`, all or none (owned from then on, also on failure). For a
+ * batch `accepted` gets how many copies were queued. */
 hl_status hl_software_submit(hl_device *dev, hl_stream stream, struct software_task *task, size_t *accepted,
                              hl_error *err);
 struct software_task *hl_software_new_task(enum task_kind kind, size_t pieces, hl_error *err);

@@ -38,6 +38,31 @@ static void free_task(struct software_task *task)
     free(task);
 }
 
+static void free_tasks(struct software_task *task)
+{
+    while (task) {
+        struct software_task *next = task->next;
+        free_task(task);
+        task = next;
+    }
+}
+
+/* Lock held. Why a word may never grow: a gather that was to add to one of its region failed. */
+static int count_failure(struct software_device *dev, uint64_t addr)
+{
+    const struct software_region *region = hl_software_find_region(dev, addr, sizeof(uint32_t));
+    return region ? region->count_failure : 0;
+}
+
+/* Lock held. The code with which a wait for a value ends. */
+static int wait_failure(struct software_device *dev, const struct software_task *task)
+{
+    uint32_t word;
+    bool holds =
+        hl_software_read_word(dev, task->word.addr, &word) && (int32_t)(word - task->word.value) >= 0;
+    return holds ? 0 : count_failure(dev, task->word.addr);
+}
+
 enum readiness { NOTHING_TO_DO, WAITS_FOR_WORD, READY };
 
 /* Whether the stream's next task may execute now. A stream in error runs on, as its tasks are skipped. */
@@ -52,8 +77,15 @@ static enum readiness next_is_ready(struct software_device *dev, const struct hl
     if (task->kind == TASK_WAIT_EVENT)
         return task->record->done ? READY : NOTHING_TO_DO;
     if (task->kind == TASK_WAIT_VALUE && hl_software_read_word(dev, task->word.addr, &word))
-        return (int32_t)(word - task->word.value) >= 0 ? READY : WAITS_FOR_WORD;
+        return (int32_t)(word - task->word.value) >= 0 || count_failure(dev, task->word.addr)
+                   ? READY
+                   : WAITS_FOR_WORD;
     return READY;
+}
+
+bool hl_software_can_go_on(struct software_device *dev, const struct hl_stream_handle *stream)
+{
+    return stream->running || next_is_ready(dev, stream) == READY;
 }
 
 /* Ends a task whose bytes have moved, failed or were skipped. Lock held. */
@@ -69,7 +101,14 @@ static void complete(struct software_device *dev, struct hl_stream_handle *strea
         task->record->code = code;
         task->record->done = true;
     }
-    if (task->kind == TASK_RECORD || task->kind == TASK_WRITE_VALUE)
+    bool counts = task->kind == TASK_GATHER && task->gather.counters;
+    if (counts && code) {
+        struct software_region *region =
+            hl_software_find_region(dev, task->gather.counters, sizeof(uint32_t));
+        if (region)
+            region->count_failure = code;
+    }
+    if (counts || task->kind == TASK_RECORD || task->kind == TASK_WRITE_VALUE)
         hl_software_wake_all(dev);
     stream->completed = task->sequence;
     stream->running = false;
@@ -93,6 +132,8 @@ static void run_next(struct software_device *dev, struct hl_stream_handle *strea
         code = dev->fail_execution_code;
     if (!code && task->kind == TASK_WAIT_EVENT)
         code = task->record->code;
+    if (!code && task->kind == TASK_WAIT_VALUE)
+        code = wait_failure(dev, task);
     if (!code) {
         pthread_mutex_unlock(&dev->lock);
         code = hl_software_execute(dev, stream, task);
@@ -155,11 +196,8 @@ void hl_software_stop_stream(struct software_device *dev, struct hl_stream_handl
     pthread_mutex_unlock(&dev->lock);
     if (stream->threaded)
         pthread_join(stream->thread, NULL);
-    while (stream->head) {
-        struct software_task *task = stream->head;
-        stream->head = task->next;
-        free_task(task);
-    }
+    free_tasks(stream->head);
+    stream->head = NULL;
     pthread_cond_destroy(&stream->wake);
 }
 
@@ -268,13 +306,15 @@ static hl_status check_submission(struct software_device *dev, struct hl_stream_
 
 static void append(struct software_device *dev, struct hl_stream_handle *stream, struct software_task *task)
 {
-    task->sequence = ++stream->submitted;
     if (stream->tail)
         stream->tail->next = task;
     else
         stream->head = task;
-    stream->tail = task;
-    dev->counts.submitted++;
+    for (; task; task = task->next) {
+        task->sequence = ++stream->submitted;
+        stream->tail = task;
+        dev->counts.submitted++;
+    }
     pthread_cond_signal(&stream->wake);
 }
 
@@ -297,7 +337,7 @@ hl_status hl_software_submit(hl_device *handle, hl_stream stream_handle, struct 
     if (!status || count)
         append(dev, stream, task);
     else
-        free_task(task);
+        free_tasks(task);
     pthread_mutex_unlock(&dev->lock);
     if (accepted)
         *accepted = count;

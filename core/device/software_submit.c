@@ -1,6 +1,7 @@
 /* The operations that a stream runs: what can be refused when they are submitted is refused here, as a CUDA
  * driver does (code 1). What a kernel reads from memory is checked when it runs (code 700, sticky). */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/checked.h"
@@ -214,8 +215,7 @@ hl_status hl_software_stream_write_value(hl_device *dev, hl_stream stream, hl_de
     return submit_word(dev, TASK_WRITE_VALUE, stream, addr, value, err);
 }
 
-hl_status hl_software_gather(hl_device *handle, const struct hl_gather_launch *launch, hl_stream stream,
-                             hl_error *err)
+static hl_status check_gather(hl_device *handle, const struct hl_gather_launch *launch, hl_error *err)
 {
     hl_status status = hl_software_check_entered(handle, "gather", err);
     if (!status && launch->method != HL_GATHER_LOADS)
@@ -223,13 +223,51 @@ hl_status hl_software_gather(hl_device *handle, const struct hl_gather_launch *l
                          "method: %d; the software device has only loads", (int)launch->method);
     if (!status && !launch->blocks)
         status = HL_FAIL_DEVICE(err, HL_E_INVALID, HL_SOFTWARE_STAGE, SOFTWARE_INVALID_VALUE, "blocks: 0");
+    if (!status)
+        status = hl_gather_check_layers(launch, HL_SOFTWARE_STAGE, SOFTWARE_INVALID_VALUE, err);
+    if (!status && launch->layer_count)
+        status = check_reachable(software(handle), "counters", launch->counters,
+                                 launch->layer_count * sizeof(uint32_t), err);
+    return status;
+}
+
+/* A task a layer, each of which adds all blocks' counts at once. */
+static struct software_task *gather_tasks(const struct hl_gather_launch *launch, hl_error *err)
+{
+    struct software_task *first = NULL, **next = &first;
+    uint32_t start = 0;
+    for (uint32_t layer = 0; layer == 0 || layer < launch->layer_count; layer++) {
+        uint32_t end = launch->layer_count ? launch->layer_ends[layer] : launch->count;
+        struct software_task *task = hl_software_new_task(TASK_GATHER, 0, err);
+        if (!task)
+            goto err_free;
+        task->gather = *launch;
+        task->gather.descriptors += start * sizeof(struct hl_gather);
+        task->gather.count = end - start;
+        task->gather.counters = launch->layer_count ? launch->counters + layer * sizeof(uint32_t) : 0;
+        task->gather.layer_ends = NULL;
+        *next = task;
+        next = &task->next;
+        start = end;
+    }
+    return first;
+err_free:
+    while (first) {
+        struct software_task *task = first;
+        first = task->next;
+        free(task);
+    }
+    return NULL;
+}
+
+hl_status hl_software_gather(hl_device *handle, const struct hl_gather_launch *launch, hl_stream stream,
+                             hl_error *err)
+{
+    hl_status status = check_gather(handle, launch, err);
     if (status || !launch->count)
         return status;
-    struct software_task *task = hl_software_new_task(TASK_GATHER, 0, err);
-    if (!task)
-        return HL_E_NOMEM;
-    task->gather = *launch;
-    return hl_software_submit(handle, stream, task, NULL, err);
+    struct software_task *tasks = gather_tasks(launch, err);
+    return tasks ? hl_software_submit(handle, stream, tasks, NULL, err) : HL_E_NOMEM;
 }
 
 hl_status hl_software_checksum(hl_device *handle, const struct hl_checksum_launch *launch, hl_stream stream,

@@ -38,6 +38,7 @@ struct hl_plan_work {
     const hl_layout *layout;
     uint64_t chunk_bytes; /* the request's, with defaults filled in */
     uint64_t part_bytes;
+    uint64_t first_part_bytes;
     uint64_t metadata_bytes;
 
     struct hl_plan_source *sources; /* by group, then page */

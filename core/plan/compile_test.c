@@ -87,6 +87,8 @@ static void every_field_of_the_request_is_checked(void)
     EXPECT_REFUSED(request.block_count, HL_PLAN_BLOCKS + 1ull, HL_E_LIMIT, "block_count");
     EXPECT_REFUSED(request.part_bytes, 319, HL_E_INVALID, "part_bytes");
     EXPECT_REFUSED(request.part_bytes, HL_PLAN_PART_BYTES + 1, HL_E_INVALID, "part_bytes");
+    EXPECT_REFUSED(request.first_part_bytes, 319, HL_E_INVALID, "first_part_bytes");
+    EXPECT_REFUSED(request.first_part_bytes, HL_PLAN_PART_BYTES + 1, HL_E_INVALID, "first_part_bytes");
     EXPECT_REFUSED(request.metadata_bytes, HL_PLAN_OPERATION_BYTES + 1, HL_E_INVALID, "metadata_bytes");
 }
 
@@ -286,6 +288,31 @@ static void a_part_lists_only_the_allocations_it_uses(void)
     hl_plan_free(plan);
 }
 
+/* A part takes what fits: it ends less than a range with its section and allocation below its bound. */
+static void bounds_of_parts_double_from_the_first(void)
+{
+    struct scene s;
+    hl_plan *plan;
+    hl_error err;
+    const size_t element = sizeof(struct hl_plan_range) + sizeof(struct hl_plan_allocation);
+    set_scene(&s);
+    s.request.block_count = 4;
+    s.request.first_part_bytes = 320;
+    s.request.part_bytes = 500;
+    HL_REQUIRE_OK(hl_plan_compile(&s.request, &plan, &err), err);
+    size_t count = hl_plan_part_count(plan), largest = 0;
+    CU_ASSERT_TRUE_FATAL(count >= 3);
+    for (size_t i = 0; i < count; i++) {
+        size_t size, bound = i == 0 ? 320 : 500;
+        hl_plan_part_bytes(plan, i, &size);
+        largest = size > largest ? size : largest;
+        CU_ASSERT_TRUE(size <= bound);
+        CU_ASSERT_TRUE(i + 1 == count || size + sizeof(struct hl_plan_section) + element > bound);
+    }
+    CU_ASSERT_TRUE(largest > 320);
+    hl_plan_free(plan);
+}
+
 /* Whatever the size of parts, a plan fits its own size and no less. */
 static void expect_exact_bound(struct scene *s)
 {
@@ -421,9 +448,9 @@ static void running_out_of_memory_leaks_nothing(void)
     CU_ASSERT_PTR_NULL(hl_plan_allocate(SIZE_MAX, 2)); /* a product that does not fit is refused as well */
 }
 
-HL_TESTS(plan_compile, HL_CASE(every_field_of_the_request_is_checked),
-         HL_CASE(every_field_of_a_block_is_checked), HL_CASE(every_bound_of_the_layout_is_checked),
-         HL_CASE(every_bound_of_a_component_is_checked),
+HL_TESTS(plan_compile, HL_CASE(bounds_of_parts_double_from_the_first),
+         HL_CASE(every_field_of_the_request_is_checked), HL_CASE(every_field_of_a_block_is_checked),
+         HL_CASE(every_bound_of_the_layout_is_checked), HL_CASE(every_bound_of_a_component_is_checked),
          HL_CASE(two_blocks_with_one_page_are_refused_by_index),
          HL_CASE(components_that_share_bytes_are_refused_by_index),
          HL_CASE(a_component_that_overlaps_itself_is_refused),

@@ -14,6 +14,15 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Bounds double from part to part, up to part_bytes. */
+static uint64_t bound_of_part(const struct hl_plan_work *work, uint32_t index)
+{
+    for (uint64_t bound = work->first_part_bytes; bound < work->part_bytes; bound *= 2)
+        if (index-- == 0)
+            return bound;
+    return work->part_bytes;
+}
+
 static void begin_part(struct hl_plan_encoder *e)
 {
     const struct hl_plan_work *work = e->work;
@@ -24,7 +33,8 @@ static void begin_part(struct hl_plan_encoder *e)
                                         .part_index = e->part - 1,
                                         .layers = work->layout->layers};
     e->used = sizeof e->header;
-    e->room = least(work->part_bytes, work->metadata_bytes - e->plan->stats.metadata_bytes);
+    e->bound = bound_of_part(work, e->part - 1);
+    e->room = least(e->bound, work->metadata_bytes - e->plan->stats.metadata_bytes);
     e->section_open = false;
 }
 
@@ -143,7 +153,7 @@ static hl_status fail_limit(const struct hl_plan_encoder *e, hl_error *err)
 /* Begins the next part, in which `bytes` must fit beside a header. */
 static hl_status turn_over(struct hl_plan_encoder *e, uint64_t bytes, hl_error *err)
 {
-    if (e->room < e->work->part_bytes)
+    if (e->room < e->bound)
         return fail_limit(e, err);
     hl_status status = close_part(e, err);
     if (status != HL_OK)

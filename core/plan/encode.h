@@ -46,6 +46,7 @@ struct hl_plan_encoder {
     uint32_t *rows;
     struct hl_plan_header header; /* counts and payload of the part in the making */
     uint64_t used;                /* bytes of it so far */
+    uint64_t bound;               /* of this part by the request */
     uint64_t room; /* what it may grow to: the part's bound or what is left of the operation's */
     uint32_t part; /* its number, from 1 */
     uint32_t layer;

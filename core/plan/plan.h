@@ -118,10 +118,12 @@ struct hl_plan_request {
     struct hl_plan_identity identity;
     const struct hl_plan_block *blocks; /* any order */
     size_t block_count;
-    uint64_t chunk_bytes;    /* registration chunks of every arena: no run crosses a multiple; 0:
-                                HL_ARENA_CHUNK_BYTES */
-    uint64_t part_bytes;     /* 0: HL_PLAN_PART_BYTES; smaller in tests */
-    uint64_t metadata_bytes; /* bound on all parts; 0: HL_PLAN_OPERATION_BYTES */
+    uint64_t chunk_bytes;      /* registration chunks of every arena: no run crosses a multiple; 0:
+                                  HL_ARENA_CHUNK_BYTES */
+    uint64_t part_bytes;       /* bound on a part; 0: HL_PLAN_PART_BYTES */
+    uint64_t first_part_bytes; /* bound on part 0, doubled from part to part until it is part_bytes: a small
+                                  first part lets copying begin while the next is decoded; 0: part_bytes */
+    uint64_t metadata_bytes;   /* bound on all parts; 0: HL_PLAN_OPERATION_BYTES */
 };
 
 struct hl_plan_stats {

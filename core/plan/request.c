@@ -14,10 +14,15 @@ static hl_status check_bounds(struct hl_plan_work *work, hl_error *err)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "blocks is NULL with block_count %zu", request->block_count);
     work->chunk_bytes = request->chunk_bytes ? request->chunk_bytes : HL_ARENA_CHUNK_BYTES;
     work->part_bytes = request->part_bytes ? request->part_bytes : HL_PLAN_PART_BYTES;
+    work->first_part_bytes = request->first_part_bytes ? request->first_part_bytes : work->part_bytes;
     work->metadata_bytes = request->metadata_bytes ? request->metadata_bytes : HL_PLAN_OPERATION_BYTES;
     if (work->part_bytes < HL_PLAN_LEAST_PART || work->part_bytes > HL_PLAN_PART_BYTES)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "part_bytes %llu is not %zu to %llu",
                        (unsigned long long)work->part_bytes, HL_PLAN_LEAST_PART, HL_PLAN_PART_BYTES);
+    if (work->first_part_bytes < HL_PLAN_LEAST_PART || work->first_part_bytes > work->part_bytes)
+        return HL_FAIL(err, HL_E_INVALID, STAGE, "first_part_bytes %llu is not %zu to part_bytes, %llu",
+                       (unsigned long long)work->first_part_bytes, HL_PLAN_LEAST_PART,
+                       (unsigned long long)work->part_bytes);
     if (work->metadata_bytes > HL_PLAN_OPERATION_BYTES)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "metadata_bytes %llu is over %llu",
                        (unsigned long long)work->metadata_bytes, HL_PLAN_OPERATION_BYTES);

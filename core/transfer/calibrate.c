@@ -50,16 +50,19 @@ static hl_status submit_once(struct bench *bench, enum way way, uint32_t pieces,
                              uint64_t pitch, hl_error *err)
 {
     hl_transfer *transfer = bench->transfer;
-    struct hl_work_layer layer = {.range_count = pieces};
+    struct hl_work_layer layer = {.range_count = pieces, .bytes = pieces * piece_bytes};
     struct hl_layer_result ignored = {0};
     bool accepted = false;
+    uint64_t bytes = 0;
+    hl_status status;
     switch (way) {
     case WAY_COPY:
     case WAY_BATCH:
         return hl_direct_submit(transfer, &bench->work, &layer, way == WAY_BATCH, &ignored, &accepted, err);
     case WAY_KERNEL:
-        return hl_gather_submit(&transfer->ring, &bench->work, &layer, transfer->blocks, &ignored, &accepted,
-                                err);
+        hl_gather_begin(&transfer->ring, transfer->blocks, &accepted, &bytes);
+        status = hl_gather_add(&transfer->ring, &bench->work, &layer, &ignored, NULL, err);
+        return status == HL_OK ? hl_gather_flush(&transfer->ring, err) : status;
     case WAY_ROWS:
         break;
     }

@@ -13,10 +13,12 @@ struct hl_transfer {
     uint32_t blocks; /* cap on the gather kernel's thread blocks */
     struct hl_route_model model;
     struct hl_work_tables tables;
-    struct hl_work work;   /* the part being submitted */
-    struct hl_copy *batch; /* HL_ROUTE_BATCH_COPIES */
-    hl_stream stream;      /* every copy and every layer event */
-    hl_event ready;        /* recorded on a busy ready stream; a wait keeps the record that it saw */
+    struct hl_work work;    /* the part being submitted */
+    struct hl_copy *batch;  /* HL_ROUTE_BATCH_COPIES */
+    hl_stream stream;       /* every copy, and events of layers that no launch counts */
+    hl_stream event_stream; /* events of layers that a launch counts */
+    hl_event order;         /* recorded on the event stream for the copy stream to wait for */
+    hl_event ready;         /* recorded on a busy ready stream; a wait keeps the record that it saw */
     struct hl_gather_ring ring;
 
     hl_event *idle_events; /* completion events that no operation holds; room for all that were created */
@@ -26,7 +28,7 @@ struct hl_transfer {
     size_t seen_capacity;  /* a power of two, at least twice the layers */
 
     size_t operations; /* open */
-    bool lost;         /* the copy stream failed: what it accepted may still run, and it takes no more */
+    bool lost;         /* a stream failed: what it accepted may still run, and it takes no more */
 };
 
 struct hl_operation {
@@ -36,7 +38,9 @@ struct hl_operation {
     struct hl_layer_result *layers;
     bool *complete; /* layers whose last range has been seen */
     uint32_t complete_count;
-    hl_event completion; /* recorded after each part */
+    hl_event completion; /* recorded on the copy stream after each part */
+    hl_event announced;  /* recorded on the event stream after each part that has events there */
+    bool announcing;     /* `announced` has been recorded */
     uint32_t next_part;
     uint32_t part_count; /* 0 until the first part said it */
     bool submitted;

@@ -1,132 +1,77 @@
 #include "core/transfer/gather.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "core/base/checked.h"
-#include "core/base/error.h"
 #include "core/transfer/route.h"
 
 #define BULK_ALIGN 16u
 
-hl_status hl_gather_ring_open(struct hl_gather_ring *ring, hl_device *dev, hl_stream stream,
-                              uint32_t segments, uint32_t segment_descriptors, hl_error *err)
-{
-    hl_status status;
-    uint64_t bytes = (uint64_t)segments * segment_descriptors * sizeof(struct hl_gather);
-    *ring = (struct hl_gather_ring){.dev = dev,
-                                    .stream = stream,
-                                    .segment_count = segments,
-                                    .segment_descriptors = segment_descriptors,
-                                    .memory_bytes = hl_align_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE))};
-    ring->segments = calloc(segments, sizeof *ring->segments);
-    if (!ring->segments) {
-        status = HL_FAIL(err, HL_E_NOMEM, "transfer.ring", "no memory for %u segments", segments);
-        goto err_clear;
-    }
-    /* Shared, so that a fork does not move the pages that the device reads from under this process. */
-    ring->memory = mmap(NULL, ring->memory_bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (ring->memory == MAP_FAILED) {
-        status = HL_FAIL(err, HL_E_NOMEM, "transfer.ring", "cannot map %zu bytes of descriptors",
-                         ring->memory_bytes);
-        goto err_free;
-    }
-    status = dev->ops->host_register(dev, ring->memory, ring->memory_bytes, err);
-    if (status != HL_OK)
-        goto err_unmap;
-    status = dev->ops->host_pointer(dev, ring->memory, &ring->mapped, err);
-    uint32_t created = 0;
-    for (; status == HL_OK && created < segments; created++) {
-        status = dev->ops->event_create(dev, 0, &ring->segments[created].event, err);
-        if (status != HL_OK)
-            break;
-    }
-    if (status != HL_OK)
-        goto err_destroy;
-    return HL_OK;
+/* Pieces of this size on average and more go by bulk copies, smaller ones by loads, which are faster then: a
+ * bulk copy has a fixed cost. */
+#define BULK_BYTES (16 * HL_KIB)
 
-err_destroy:
-    while (created > 0)
-        dev->ops->event_destroy(dev, ring->segments[--created].event, NULL);
-    dev->ops->host_unregister(dev, ring->memory, NULL);
-err_unmap:
-    munmap(ring->memory, ring->memory_bytes);
-err_free:
-    free(ring->segments);
-err_clear:
-    *ring = (struct hl_gather_ring){0};
-    return status;
+void hl_gather_begin(struct hl_gather_ring *ring, uint32_t blocks, bool *accepted, uint64_t *bytes)
+{
+    struct hl_gather_batch *batch = &ring->batch;
+    batch->blocks = blocks;
+    batch->accepted = accepted;
+    batch->bytes = bytes;
+    batch->pending = 0;
+    batch->layer_count = 0;
+    batch->open = false;
 }
 
-void hl_gather_ring_close(struct hl_gather_ring *ring)
-{
-    if (!ring->segments)
-        return;
-    for (uint32_t i = 0; i < ring->segment_count; i++)
-        ring->dev->ops->event_destroy(ring->dev, ring->segments[i].event, NULL);
-    if (ring->dev->ops->host_unregister(ring->dev, ring->memory, NULL) == HL_OK)
-        munmap(ring->memory, ring->memory_bytes);
-    free(ring->segments);
-    *ring = (struct hl_gather_ring){0};
-}
-
-/* Makes the next segment current and empty. Safe to try again after a failure. */
-static hl_status advance(struct hl_gather_ring *ring, hl_error *err)
+/* Lets the event stream record each layer's event behind the layer's count. The launch has been accepted, so
+ * that its counts come or the device is lost: the event stream never waits for what was not launched. */
+static hl_status announce(struct hl_gather_ring *ring, hl_error *err)
 {
     const struct hl_device_ops *ops = ring->dev->ops;
-    struct hl_gather_segment *full = &ring->segments[ring->current];
-    if (!full->closed) {
-        hl_status status = ops->event_record(ring->dev, full->event, ring->stream, err);
+    const struct hl_gather_batch *batch = &ring->batch;
+    for (uint32_t i = 0; i < batch->layer_count; i++) {
+        if (!batch->layers[i].event)
+            continue;
+        hl_status status = ops->stream_wait_value(
+            ring->dev, ring->event_stream, ring->counters + i * sizeof(uint32_t), ring->counted[i], err);
+        if (status == HL_OK)
+            status = ops->event_record(ring->dev, batch->layers[i].event, ring->event_stream, err);
         if (status != HL_OK)
             return status;
-        full->closed = true;
+        batch->layers[i].result->recorded = true;
+        ring->events_ahead = true;
     }
-    uint32_t following = (ring->current + 1) % ring->segment_count;
-    struct hl_gather_segment *next = &ring->segments[following];
-    if (next->closed) {
-        hl_status status = ops->event_synchronize(ring->dev, next->event, err);
-        if (status != HL_OK)
-            return status;
-    }
-    next->closed = false;
-    next->used = 0;
-    ring->current = following;
     return HL_OK;
 }
 
-/* The descriptors of one method of one layer, written into the ring and launched as the segments fill. */
-struct gathering {
-    struct hl_gather_ring *ring;
-    enum hl_gather_method method;
-    bool split; /* take only the pieces that `method` is for, else every piece */
-    uint32_t blocks;
-    uint32_t pending; /* written behind the segment's used ones, not launched */
-    struct hl_layer_result *result;
-    bool *accepted;
-};
-
-static hl_status launch(struct gathering *g, hl_error *err)
+hl_status hl_gather_flush(struct hl_gather_ring *ring, hl_error *err)
 {
-    struct hl_gather_ring *ring = g->ring;
+    struct hl_gather_batch *batch = &ring->batch;
     struct hl_gather_segment *segment = &ring->segments[ring->current];
-    if (g->pending == 0)
+    if (batch->pending == 0)
         return HL_OK;
     uint64_t first = (uint64_t)ring->current * ring->segment_descriptors + segment->used;
+    uint32_t blocks = batch->pending < batch->blocks ? batch->pending : batch->blocks;
     struct hl_gather_launch request = {.descriptors = ring->mapped + first * sizeof(struct hl_gather),
-                                       .count = g->pending,
-                                       .blocks = g->pending < g->blocks ? g->pending : g->blocks,
-                                       .method = g->method};
+                                       .count = batch->pending,
+                                       .blocks = blocks,
+                                       .method = batch->method,
+                                       .layer_count = batch->layer_count,
+                                       .layer_ends = batch->ends,
+                                       .counters = ring->counters};
     hl_status status = ring->dev->ops->gather(ring->dev, &request, ring->stream, err);
     if (status != HL_OK)
         return status;
-    *g->accepted = true;
-    segment->used += g->pending;
-    g->result->descriptors += g->pending;
-    g->pending = 0;
-    return HL_OK;
+    *batch->accepted = true;
+    segment->used += batch->pending;
+    for (uint32_t i = 0; i < batch->layer_count; i++) {
+        struct hl_gather_layer *layer = &batch->layers[i];
+        ring->counted[i] += blocks;
+        layer->result->descriptors += batch->ends[i] - (i ? batch->ends[i - 1] : 0);
+        layer->result->bytes += layer->bytes;
+        *batch->bytes += layer->bytes;
+    }
+    status = announce(ring, err);
+    hl_gather_begin(ring, batch->blocks, batch->accepted, batch->bytes);
+    return status;
 }
 
 static enum hl_gather_method method_of(hl_devptr dst, hl_devptr src, uint64_t bytes)
@@ -134,22 +79,74 @@ static enum hl_gather_method method_of(hl_devptr dst, hl_devptr src, uint64_t by
     return (dst | src | bytes) % BULK_ALIGN ? HL_GATHER_LOADS : HL_GATHER_BULK;
 }
 
-static hl_status put(struct gathering *g, hl_devptr dst, hl_devptr src, uint64_t bytes, hl_error *err)
+/* The descriptors of one method of one layer on their way into the batch. A piece costs its descriptor and no
+ * more: what the batch knows of those in [start, next) is brought up to date by settle(). */
+struct gathering {
+    struct hl_gather_ring *ring;
+    enum hl_gather_method method;
+    bool split; /* take only the pieces that `method` is for, else every piece */
+    struct hl_layer_result *result;
+    struct hl_gather *start, *next, *limit; /* in the current segment; all NULL before the first piece */
+    uint64_t bytes;
+};
+
+static void settle(struct gathering *g)
+{
+    struct hl_gather_batch *batch = &g->ring->batch;
+    if (g->next == g->start)
+        return;
+    assert(batch->open);
+    batch->pending += (uint32_t)(g->next - g->start);
+    batch->ends[batch->layer_count - 1] = batch->pending;
+    batch->layers[batch->layer_count - 1].bytes += g->bytes;
+    g->start = g->next;
+    g->bytes = 0;
+}
+
+static void list_layer(struct hl_gather_batch *batch, struct hl_layer_result *result)
+{
+    assert(batch->layer_count < HL_GATHER_LAYERS);
+    batch->layers[batch->layer_count] = (struct hl_gather_layer){.result = result};
+    batch->ends[batch->layer_count++] = batch->pending;
+    batch->open = true;
+}
+
+/* Launches what must not share a launch with this layer's next piece, and finds room for that. */
+static hl_status make_room(struct gathering *g, hl_error *err)
 {
     struct hl_gather_ring *ring = g->ring;
-    struct hl_gather_segment *segment = &ring->segments[ring->current];
-    if (segment->used + g->pending == ring->segment_descriptors) {
-        hl_status status = launch(g, err);
+    struct hl_gather_batch *batch = &ring->batch;
+    hl_status status = HL_OK;
+    settle(g);
+    bool full = !batch->open && batch->layer_count == HL_GATHER_LAYERS;
+    if (full || (batch->pending > 0 && batch->method != g->method))
+        status = hl_gather_flush(ring, err);
+    if (status == HL_OK && ring->segments[ring->current].used + batch->pending == ring->segment_descriptors) {
+        status = hl_gather_flush(ring, err);
         if (status == HL_OK)
-            status = advance(ring, err);
+            status = hl_gather_ring_advance(ring, err);
+    }
+    if (status != HL_OK)
+        return status;
+    if (!batch->open)
+        list_layer(batch, g->result);
+    batch->method = g->method;
+    struct hl_gather *segment =
+        (struct hl_gather *)ring->memory + (uint64_t)ring->current * ring->segment_descriptors;
+    g->start = g->next = segment + ring->segments[ring->current].used + batch->pending;
+    g->limit = segment + ring->segment_descriptors;
+    return HL_OK;
+}
+
+static inline hl_status put(struct gathering *g, hl_devptr dst, hl_devptr src, uint64_t bytes, hl_error *err)
+{
+    if (g->next == g->limit) {
+        hl_status status = make_room(g, err);
         if (status != HL_OK)
             return status;
-        segment = &ring->segments[ring->current];
     }
-    struct hl_gather *slot = (struct hl_gather *)ring->memory;
-    slot += (uint64_t)ring->current * ring->segment_descriptors + segment->used + g->pending;
-    *slot = (struct hl_gather){.dst = dst, .src = src, .bytes = bytes};
-    g->pending++;
+    *g->next++ = (struct hl_gather){.dst = dst, .src = src, .bytes = bytes};
+    g->bytes += bytes;
     return HL_OK;
 }
 
@@ -183,10 +180,12 @@ static hl_status put_layer(struct gathering *g, const struct hl_work *work, cons
             status = put_range(g, &range, err);
         }
     }
-    return status == HL_OK ? launch(g, err) : status;
+    settle(g);
+    g->start = g->next = g->limit = NULL;
+    return status;
 }
 
-/* A lower bound on the layer's descriptors, and whether any of them is not fit for bulk copies. */
+/* How many ranges and rows the layer has, and whether any of them is not fit for bulk copies. */
 static uint64_t survey(const struct hl_work *work, const struct hl_work_layer *layer, bool *unaligned)
 {
     uint64_t count = layer->range_count, bits = 0;
@@ -203,32 +202,37 @@ static uint64_t survey(const struct hl_work *work, const struct hl_work_layer *l
     return count;
 }
 
-hl_status hl_gather_submit(struct hl_gather_ring *ring, const struct hl_work *work,
-                           const struct hl_work_layer *layer, uint32_t blocks, struct hl_layer_result *result,
-                           bool *accepted, hl_error *err)
+bool hl_gather_takes_empty_layer(const struct hl_gather_ring *ring)
 {
+    return ring->batch.pending > 0 && ring->batch.layer_count < HL_GATHER_LAYERS;
+}
+
+hl_status hl_gather_add(struct hl_gather_ring *ring, const struct hl_work *work,
+                        const struct hl_work_layer *layer, struct hl_layer_result *result, hl_event event,
+                        hl_error *err)
+{
+    struct hl_gather_batch *batch = &ring->batch;
     bool unaligned;
     uint64_t count = survey(work, layer, &unaligned);
-    const struct hl_gather_segment *segment = &ring->segments[ring->current];
-    hl_status status = HL_OK;
-    /* A layer that would straddle two segments, and fits into one, gets a new one: a launch instead of two.
-     */
-    if (segment->used > 0 && count <= ring->segment_descriptors &&
-        count > ring->segment_descriptors - segment->used)
-        status = advance(ring, err);
-    bool bulk = ring->dev->info.bulk_copy;
+    bool bulk = ring->dev->info.bulk_copy && layer->bytes >= count * BULK_BYTES;
     struct gathering g = {.ring = ring,
                           .method = bulk ? HL_GATHER_BULK : HL_GATHER_LOADS,
                           .split = bulk && unaligned,
-                          .blocks = blocks,
-                          .result = result,
-                          .accepted = accepted};
-    if (status == HL_OK)
-        status = put_layer(&g, work, layer, err);
+                          .result = result};
+    batch->open = false;
+    hl_status status = put_layer(&g, work, layer, err);
     if (status == HL_OK && g.split) {
-        assert(g.pending == 0);
         g.method = HL_GATHER_LOADS;
         status = put_layer(&g, work, layer, err);
     }
-    return status;
+    if (status != HL_OK)
+        return status;
+    if (!batch->open) {
+        assert(hl_gather_takes_empty_layer(ring));
+        list_layer(batch, result);
+    }
+    /* The launches before this one complete before it starts, so that its count stands for all of the layer.
+     */
+    batch->layers[batch->layer_count - 1].event = event;
+    return HL_OK;
 }

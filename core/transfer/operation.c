@@ -119,6 +119,9 @@ hl_status hl_operation_start(hl_transfer *transfer, const struct hl_operation_op
     status = take_event(transfer, &started->completion, err);
     if (status != HL_OK)
         goto err_leave;
+    status = take_event(transfer, &started->announced, err);
+    if (status != HL_OK)
+        goto err_completion;
     if (options->has_ready_stream) {
         status = follow_ready_stream(transfer, options->ready_stream, err);
         if (status != HL_OK)
@@ -136,6 +139,8 @@ hl_status hl_operation_start(hl_transfer *transfer, const struct hl_operation_op
     return HL_OK;
 
 err_event:
+    give_event_back(transfer, started->announced);
+err_completion:
     give_event_back(transfer, started->completion);
 err_leave:
     hl_device_leave(transfer->dev);
@@ -144,8 +149,13 @@ err_free:
     return status;
 }
 
-/* Learns whether what was accepted has finished; HL_PENDING when it has not. An error of the copy stream is
- * no proof that it has: the operation stays undrained, and the executor is lost. */
+static hl_status look(hl_device *dev, hl_event event, bool wait, hl_error *err)
+{
+    return wait ? dev->ops->event_synchronize(dev, event, err) : dev->ops->event_query(dev, event, err);
+}
+
+/* Learns whether what was accepted has finished; HL_PENDING when it has not. An error of a stream is no
+ * proof that it has: the operation stays undrained, and the executor is lost. */
 static hl_status observe(hl_operation *operation, bool wait)
 {
     hl_transfer *transfer = operation->transfer;
@@ -155,8 +165,10 @@ static hl_status observe(hl_operation *operation, bool wait)
         return HL_OK;
     hl_status status = hl_device_enter(dev, &error);
     if (status == HL_OK) {
-        status = wait ? dev->ops->event_synchronize(dev, operation->completion, &error)
-                      : dev->ops->event_query(dev, operation->completion, &error);
+        status = look(dev, operation->completion, wait, &error);
+        /* the copies first: when they have failed, the events behind them may never come */
+        if (status == HL_OK && operation->announcing)
+            status = look(dev, operation->announced, wait, &error);
         hl_device_leave(dev);
     }
     if (status == HL_PENDING)
@@ -204,6 +216,7 @@ void hl_operation_close(hl_operation *operation)
         return;
     hl_transfer *transfer = operation->transfer;
     observe(operation, true);
+    give_event_back(transfer, operation->announced);
     give_event_back(transfer, operation->completion);
     assert(transfer->operations > 0);
     transfer->operations--;

@@ -33,6 +33,9 @@ static void fail(hl_operation *operation, hl_status status, const hl_error *erro
         synchronised = hl_device_enter(dev, &lost);
         if (synchronised == HL_OK) {
             synchronised = dev->ops->stream_synchronize(dev, transfer->stream, &lost);
+            /* after it, for the event stream waits for counts of what the copy stream runs */
+            if (synchronised == HL_OK)
+                synchronised = dev->ops->stream_synchronize(dev, transfer->event_stream, &lost);
             hl_device_leave(dev);
         }
     }
@@ -103,31 +106,39 @@ static hl_status prepare(hl_operation *operation, const void *bytes, size_t size
     return status;
 }
 
-static hl_status submit_layer(hl_operation *operation, const struct hl_work_layer *layer, hl_error *err)
+/* Records a layer's event on the copy stream, behind the events of earlier layers on the event stream: a
+ * consumer may rely on their order. */
+static hl_status record_on_copy_stream(hl_transfer *transfer, hl_event event, hl_error *err)
+{
+    const struct hl_device_ops *ops = transfer->dev->ops;
+    hl_status status = HL_OK;
+    if (transfer->ring.events_ahead) {
+        status = ops->event_record(transfer->dev, transfer->order, transfer->event_stream, err);
+        if (status == HL_OK)
+            status = ops->stream_wait_event(transfer->dev, transfer->stream, transfer->order, err);
+        if (status != HL_OK)
+            return status;
+        transfer->ring.events_ahead = false;
+    }
+    return ops->event_record(transfer->dev, event, transfer->stream, err);
+}
+
+/* By the copy engines, or nothing but the event of a layer without bytes. */
+static hl_status submit_direct(hl_operation *operation, const struct hl_work_layer *layer, bool batch,
+                               hl_event event, hl_error *err)
 {
     hl_transfer *transfer = operation->transfer;
     struct hl_layer_result *result = &operation->layers[layer->layer];
-    hl_status status = HL_OK;
-    if (layer->range_count > 0 || layer->run_count > 0) {
-        struct hl_route_choice choice =
-            hl_route_choose(&transfer->model, transfer->route, &transfer->work, layer);
-        if (choice.route == HL_ROUTE_KERNEL) {
-            result->route = HL_ROUTE_KERNEL;
-            status = hl_gather_submit(&transfer->ring, &transfer->work, layer, transfer->blocks, result,
-                                      &operation->accepted, err);
-        } else {
-            status = hl_direct_submit(transfer, &transfer->work, layer, choice.batch, result,
-                                      &operation->accepted, err);
-        }
-        if (status != HL_OK)
-            return status;
-        result->bytes += layer->bytes;
-        operation->bytes += layer->bytes;
-    }
-    if (!layer->last || !operation->layer_events)
+    hl_status status = hl_gather_flush(&transfer->ring, err);
+    if (status == HL_OK)
+        status = hl_direct_submit(transfer, &transfer->work, layer, batch, result, &operation->accepted, err);
+    if (status != HL_OK)
+        return status;
+    result->bytes += layer->bytes;
+    operation->bytes += layer->bytes;
+    if (!event)
         return HL_OK;
-    status = transfer->dev->ops->event_record(transfer->dev, operation->layer_events[layer->layer],
-                                              transfer->stream, err);
+    status = record_on_copy_stream(transfer, event, err);
     if (status == HL_OK) {
         operation->accepted = true;
         result->recorded = true;
@@ -135,18 +146,53 @@ static hl_status submit_layer(hl_operation *operation, const struct hl_work_laye
     return status;
 }
 
-/* The part's layers in its order, then the completion event, which proves that all before it has finished. */
+static hl_status submit_layer(hl_operation *operation, const struct hl_work_layer *layer, hl_error *err)
+{
+    hl_transfer *transfer = operation->transfer;
+    struct hl_layer_result *result = &operation->layers[layer->layer];
+    hl_event event = layer->last && operation->layer_events ? operation->layer_events[layer->layer] : NULL;
+    if (layer->range_count == 0 && layer->run_count == 0) {
+        if (!hl_gather_takes_empty_layer(&transfer->ring))
+            return submit_direct(operation, layer, false, event, err);
+        return hl_gather_add(&transfer->ring, &transfer->work, layer, result, event, err);
+    }
+    struct hl_route_choice choice =
+        hl_route_choose(&transfer->model, transfer->route, &transfer->work, layer);
+    if (choice.route != HL_ROUTE_KERNEL)
+        return submit_direct(operation, layer, choice.batch, event, err);
+    result->route = HL_ROUTE_KERNEL;
+    return hl_gather_add(&transfer->ring, &transfer->work, layer, result, event, err);
+}
+
+/* What proves that all before it has finished: the completion event, and behind the layer events of the event
+ * stream another one. */
+static hl_status record_end(hl_operation *operation, hl_error *err)
+{
+    hl_transfer *transfer = operation->transfer;
+    const struct hl_device_ops *ops = transfer->dev->ops;
+    hl_status status = ops->event_record(transfer->dev, operation->completion, transfer->stream, err);
+    if (status != HL_OK || !transfer->ring.events_ahead)
+        return status;
+    status = ops->event_record(transfer->dev, operation->announced, transfer->event_stream, err);
+    if (status == HL_OK)
+        operation->announcing = true;
+    return status;
+}
+
+/* The part's layers in its order. */
 static hl_status submit_work(hl_operation *operation, hl_error *err)
 {
     hl_transfer *transfer = operation->transfer;
     hl_status status = hl_device_enter(transfer->dev, err);
     if (status != HL_OK)
         return status;
+    hl_gather_begin(&transfer->ring, transfer->blocks, &operation->accepted, &operation->bytes);
     for (uint32_t i = 0; status == HL_OK && i < transfer->work.layer_count; i++)
         status = submit_layer(operation, &transfer->work.layers[i], err);
     if (status == HL_OK)
-        status =
-            transfer->dev->ops->event_record(transfer->dev, operation->completion, transfer->stream, err);
+        status = hl_gather_flush(&transfer->ring, err);
+    if (status == HL_OK)
+        status = record_end(operation, err);
     hl_device_leave(transfer->dev);
     return status;
 }

@@ -108,7 +108,7 @@ static hl_status copy_tables(hl_transfer *transfer, const struct hl_transfer_opt
     return HL_OK;
 }
 
-/* Stream, event, ring, model: what needs the device, which has been entered. */
+/* Streams, events, ring, model: what needs the device, which has been entered. */
 static hl_status open_on_device(hl_transfer *transfer, uint32_t segments, uint32_t segment_descriptors,
                                 bool calibrate, hl_error *err)
 {
@@ -116,12 +116,19 @@ static hl_status open_on_device(hl_transfer *transfer, uint32_t segments, uint32
     hl_status status = dev->ops->stream_create(dev, &transfer->stream, err);
     if (status != HL_OK)
         return status;
-    status = dev->ops->event_create(dev, 0, &transfer->ready, err);
+    status = dev->ops->stream_create(dev, &transfer->event_stream, err);
     if (status != HL_OK)
         goto err_stream;
-    status = hl_gather_ring_open(&transfer->ring, dev, transfer->stream, segments, segment_descriptors, err);
+    status = dev->ops->event_create(dev, 0, &transfer->ready, err);
     if (status != HL_OK)
-        goto err_event;
+        goto err_event_stream;
+    status = dev->ops->event_create(dev, 0, &transfer->order, err);
+    if (status != HL_OK)
+        goto err_ready;
+    status = hl_gather_ring_open(&transfer->ring, dev, transfer->stream, transfer->event_stream, segments,
+                                 segment_descriptors, err);
+    if (status != HL_OK)
+        goto err_order;
     if (calibrate) {
         status = hl_calibrate(transfer, err);
         if (status != HL_OK)
@@ -131,8 +138,12 @@ static hl_status open_on_device(hl_transfer *transfer, uint32_t segments, uint32
 
 err_ring:
     hl_gather_ring_close(&transfer->ring);
-err_event:
+err_order:
+    dev->ops->event_destroy(dev, transfer->order, NULL);
+err_ready:
     dev->ops->event_destroy(dev, transfer->ready, NULL);
+err_event_stream:
+    dev->ops->stream_destroy(dev, transfer->event_stream, NULL);
 err_stream:
     dev->ops->stream_destroy(dev, transfer->stream, NULL);
     return status;
@@ -186,7 +197,9 @@ void hl_transfer_close(hl_transfer *transfer)
         for (size_t i = 0; i < transfer->idle_count; i++)
             dev->ops->event_destroy(dev, transfer->idle_events[i], NULL);
         dev->ops->event_destroy(dev, transfer->ready, NULL);
+        dev->ops->event_destroy(dev, transfer->order, NULL);
         hl_gather_ring_close(&transfer->ring);
+        dev->ops->stream_destroy(dev, transfer->event_stream, NULL);
         dev->ops->stream_destroy(dev, transfer->stream, NULL);
         hl_device_leave(dev);
     }

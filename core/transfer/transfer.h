@@ -1,12 +1,14 @@
 /* core/transfer owns the executor: it turns validated plan parts into device work on one copy stream, records
- * one event a layer, and says when everything accepted has finished. It calls core/plan, core/arena,
- * core/device and core/base. The engine's native worker drives it; so does the Manager for publishing.
+ * one event a layer (on the copy stream, or on a second one that follows a launch layer by layer), and says
+ * when everything accepted has finished. It calls core/plan, core/arena, core/device and core/base. The
+ * engine's native worker drives it; so does the Manager for publishing.
  *
  * Rules. Every range is validated against the executor's own tables before the first copy is submitted. A
  * layer's event is recorded after the layer's last range over all parts; a layer without bytes gets a fresh
- * record too. A failure after something was accepted synchronises the stream before it is reported, so that a
- * caller who sees the error may reuse the pages; when even that fails, `drained` stays false and the caller
- * must not reuse anything (I3, I9). The caller's device context is preserved on success and failure.
+ * record too. Layers' events complete in order. A failure after something was accepted synchronises the
+ * streams before it is reported, so that a caller who sees the error may reuse the pages; when even that
+ * fails, `drained` stays false and the caller must not reuse anything (I3, I9). The caller's device context
+ * is preserved on success and failure.
  *
  * Threads: one thread at a time drives one executor. */
 #ifndef CORE_TRANSFER_TRANSFER_H
@@ -84,9 +86,9 @@ hl_stream hl_transfer_stream(const hl_transfer *transfer);
  * copy stream waits for, a query error rejects the operation. With `has_ready_stream` false there is nothing
  * to wait for. `ready_event`, when not NULL, is waited for by the copy stream too, as it is recorded now: for
  * a caller that looked at the stream earlier. `layer_events` holds one live, distinct event a registered
- * layer (HL_E_INVALID otherwise), recorded on the copy stream; NULL for none. Operations of one executor may
- * overlap, and parts of several may take turns. HL_E_STATE once the copy stream has failed: an executor with
- * a result that was not drained takes no more.
+ * layer (HL_E_INVALID otherwise), recorded on a stream of the executor; NULL for none. Operations of one
+ * executor may overlap, and parts of several may take turns. HL_E_STATE once the copy stream has failed: an
+ * executor with a result that was not drained takes no more.
  */
 struct hl_operation_options {
     struct hl_plan_identity identity; /* parts of another operation are refused with HL_E_STATE */

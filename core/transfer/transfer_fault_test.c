@@ -145,6 +145,7 @@ static void a_failed_execution_is_never_called_drained(void)
             if (failed) {
                 hl_operation *next = NULL;
                 struct hl_operation_options options = {.identity = rig.identity};
+                hl_software_wait_settled(rig.dev, rig.transfer->event_stream);
                 uint64_t executed = rig_counts(&rig).executed;
                 CU_ASSERT_EQUAL(err.device_code, ILLEGAL_ADDRESS);
                 HL_EXPECT_STATUS(rig_submit_part(&rig, operation, part % hl_plan_part_count(rig.plan), &err),
@@ -165,6 +166,57 @@ static void a_failed_execution_is_never_called_drained(void)
             CU_ASSERT_EQUAL(after.violations, 0);
             rig_close(&rig);
         }
+}
+
+/* The launch's first layer has been counted when its second one fails. */
+static void a_failure_inside_a_launch_spares_the_layers_before_it(void)
+{
+    struct rig rig;
+    hl_error err = {0};
+    struct hl_operation_result result = {0};
+    open_rig(&rig);
+    open_variant(&rig, 2);
+    rig_compile(&rig, 3, shape.blocks, false, 0);
+    hl_stream stream = hl_transfer_stream(rig.transfer);
+    hl_software_hold(rig.dev, stream, 2);
+    hl_operation *operation = rig_start(&rig);
+    HL_EXPECT_OK(rig_submit_part(&rig, operation, 0, &err), err);
+    hl_software_wait_held(rig.dev, stream);
+    hl_software_wait_settled(rig.dev, rig.transfer->event_stream);
+    hl_software_fail_execution(rig.dev, 1, ILLEGAL_ADDRESS);
+    hl_software_release(rig.dev, stream);
+    HL_EXPECT_STATUS(hl_operation_drain(operation, &result, &err), HL_E_DEVICE, err);
+    CU_ASSERT_FALSE(result.drained);
+    HL_REQUIRE_OK(hl_device_enter(rig.dev, &err), err);
+    HL_EXPECT_OK(rig.dev->ops->event_synchronize(rig.dev, rig.events[0], &err), err);
+    for (uint32_t i = 1; i < shape.layers; i++)
+        HL_EXPECT_STATUS(rig.dev->ops->event_synchronize(rig.dev, rig.events[i], &err), HL_E_DEVICE, err);
+    hl_device_leave(rig.dev);
+    hl_operation_close(operation);
+    rig_close(&rig);
+}
+
+/* The copies are fine and the stream with the layers' events fails: nothing says that readers may go on. */
+static void a_failed_event_stream_loses_the_executor(void)
+{
+    struct rig rig;
+    hl_error err = {0};
+    struct hl_operation_result result = {0};
+    open_rig(&rig);
+    open_variant(&rig, 2);
+    rig_compile(&rig, 3, shape.blocks, false, 0);
+    hl_stream events = rig.transfer->event_stream;
+    hl_software_hold(rig.dev, events, 0);
+    hl_operation *operation = rig_start(&rig);
+    HL_EXPECT_OK(rig_submit_part(&rig, operation, 0, &err), err);
+    hl_software_wait_settled(rig.dev, hl_transfer_stream(rig.transfer));
+    CU_ASSERT_EQUAL(hl_operation_poll(operation, &result, &err), HL_PENDING); /* the copies are done */
+    hl_software_fail_execution(rig.dev, 1, ILLEGAL_ADDRESS);
+    hl_software_release(rig.dev, events);
+    HL_EXPECT_STATUS(hl_operation_drain(operation, &result, &err), HL_E_DEVICE, err);
+    CU_ASSERT_FALSE(result.drained);
+    hl_operation_close(operation);
+    rig_close(&rig);
 }
 
 /* A submission fails while an earlier copy fails as well, so that the synchronisation reports that one. */
@@ -348,7 +400,8 @@ static void a_calibration_that_fails_leaves_nothing(void)
 HL_TESTS(transfer_fault, HL_CASE(a_failed_submission_has_drained_before_it_is_reported),
          HL_CASE(layers_after_a_failure_are_not_recorded),
          HL_CASE(a_failed_execution_is_never_called_drained),
-         HL_CASE(a_failure_that_cannot_be_drained_says_so),
+         HL_CASE(a_failure_inside_a_launch_spares_the_layers_before_it),
+         HL_CASE(a_failed_event_stream_loses_the_executor), HL_CASE(a_failure_that_cannot_be_drained_says_so),
          HL_CASE(the_next_operation_is_lost_with_the_stream), HL_CASE(a_start_that_fails_leaves_nothing),
          HL_CASE(a_device_that_cannot_be_entered_is_an_error),
          HL_CASE(an_executor_that_does_not_open_leaves_nothing),

@@ -1,19 +1,13 @@
 /* Every interleaving of a tiny restore with what surrounds it: a forward pass that still reads the
- * destination pages (ready stream), the copy stream, and a consumer that waits for each layer's event and
- * reads the layer. The software device runs one operation at a time, and the test makes each choice. */
+ * destination pages (ready stream), the executor's two streams, and a consumer that waits for each layer's
+ * event and reads the layer. The software device runs one operation at a time, and the test makes each
+ * choice. */
 #include <sys/mman.h>
 
 #include "core/transfer/transfer_testing.h"
 
-enum { LAYERS = 4, MAX_STEPS = 64, PAGE = 4096 };
-
-static const struct rig_shape shape = {.layers = LAYERS,
-                                       .pages = 2,
-                                       .blocks = 2,
-                                       .tokens = 1,
-                                       .row_bytes = 64,
-                                       .groups = 1,
-                                       .tensors = RIG_CONTIGUOUS};
+/* The kernel route has a stream more, and with it many more interleavings: two layers will do. */
+enum { LAYERS = 4, KERNEL_LAYERS = 2, MAX_STEPS = 64, PAGE = 4096 };
 
 /* The choices of one run: what was taken at each step, and how many there were. */
 struct path {
@@ -45,9 +39,16 @@ struct stage {
     unsigned char *host; /* registered: what forward and consumer read, a page a tensor each */
 };
 
-static void open_stage(struct stage *stage)
+static void open_stage(struct stage *stage, uint32_t layers)
 {
     hl_error err = {0};
+    const struct rig_shape shape = {.layers = layers,
+                                    .pages = 2,
+                                    .blocks = 2,
+                                    .tokens = 1,
+                                    .row_bytes = 64,
+                                    .groups = 1,
+                                    .tensors = RIG_CONTIGUOUS};
     struct rig *rig = &stage->rig;
     rig_open(rig, &(struct rig_options){.shape = shape, .seed = 2, .software = true, .single_step = true});
     stage->host = mmap(NULL, 2 * LAYERS * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -77,7 +78,7 @@ static void read_layers(struct stage *stage, hl_stream stream, unsigned char *ho
     hl_error err = {0};
     struct rig *rig = &stage->rig;
     HL_REQUIRE_OK(hl_device_enter(rig->dev, &err), err);
-    for (uint32_t i = 0; i < LAYERS; i++) {
+    for (uint32_t i = 0; i < rig->shape.layers; i++) {
         if (wait)
             HL_REQUIRE_OK(rig->dev->ops->stream_wait_event(rig->dev, stream, rig->events[i], &err), err);
         HL_REQUIRE_OK(rig->dev->ops->copy(rig->dev, HL_COPY_D2H, (uint64_t)(uintptr_t)(host + i * PAGE),
@@ -109,7 +110,7 @@ static bool run_path(struct stage *stage, enum hl_route route, struct path *path
     /* Each path on an executor of its own: one that has a history closes a ring segment now and then. */
     HL_REQUIRE_OK(hl_transfer_open_with_ring(&fresh, 2, 64, &rig->transfer, &err), err);
     rig_poison(rig);
-    rig_compile(rig, 1, shape.blocks, true, 0);
+    rig_compile(rig, 1, rig->shape.blocks, true, 0);
     read_layers(stage, stage->forward, before, false);
     struct hl_operation_options options = {.identity = rig->identity,
                                            .has_ready_stream = true,
@@ -123,7 +124,7 @@ static bool run_path(struct stage *stage, enum hl_route route, struct path *path
     hl_operation_close(operation);
     rig_close_transfer(rig);
     bool good = true;
-    for (uint32_t i = 0; i < LAYERS; i++) {
+    for (uint32_t i = 0; i < rig->shape.layers; i++) {
         for (uint64_t b = 0; b < rig->tensors[i].bytes; b++)
             good = good && before[i * PAGE + b] == RIG_POISON;
         good = good && memcmp(after + i * PAGE, rig->expected[i], rig->tensors[i].bytes) == 0;
@@ -136,7 +137,7 @@ static void explore(enum hl_route route, bool waited, unsigned *paths, unsigned 
 {
     struct stage stage;
     struct path path = {0};
-    open_stage(&stage);
+    open_stage(&stage, route == HL_ROUTE_KERNEL ? KERNEL_LAYERS : LAYERS);
     do {
         *bad += !run_path(&stage, route, &path, waited);
         ++*paths;

@@ -208,12 +208,11 @@ static void layer_events_complete_in_order(void)
         hl_stream stream = hl_transfer_stream(rig.transfer);
         for (unsigned round = 0;; round++) {
             rig_compile(&rig, 1u << round % 2, rig.shape.blocks, false, 0);
-            uint64_t before = rig_counts(&rig).submitted;
             hl_software_hold(rig.dev, stream, round + 1);
             hl_operation *operation = rig_start(&rig);
             HL_EXPECT_OK(rig_submit_part(&rig, operation, 0, &err), err);
-            uint64_t accepted = rig_counts(&rig).submitted - before;
-            hl_software_wait_held(rig.dev, stream);
+            hl_software_wait_settled(rig.dev, stream);
+            hl_software_wait_settled(rig.dev, rig.transfer->event_stream);
             uint32_t complete = 0;
             while (complete < shape.layers && query(&rig, rig.events[complete]) == HL_OK)
                 complete++;
@@ -226,7 +225,7 @@ static void layer_events_complete_in_order(void)
                 CU_ASSERT_EQUAL(memcmp(bytes, rig.expected[tensor], rig.tensors[tensor].bytes), 0);
                 free(bytes);
             }
-            bool over = round >= accepted;
+            bool over = hl_operation_poll(operation, &result, &err) == HL_OK;
             CU_ASSERT_TRUE(round > 0 || complete == 0);
             CU_ASSERT_TRUE(!over || complete == shape.layers);
             hl_software_release(rig.dev, stream);
@@ -235,6 +234,88 @@ static void layer_events_complete_in_order(void)
             if (over)
                 break;
         }
+        CU_ASSERT_TRUE(rig_tensors_match(&rig));
+        CU_ASSERT_EQUAL(rig_counts(&rig).violations, 0);
+        rig_close(&rig);
+    }
+}
+
+/* The launch stands between two of its layers, and those before are there for their consumers. */
+static void a_layers_event_comes_while_its_launch_copies_the_next(void)
+{
+    struct rig rig;
+    hl_error err = {0};
+    struct hl_operation_result result = {0};
+    open_rig(&rig, HL_ROUTE_KERNEL);
+    hl_stream stream = hl_transfer_stream(rig.transfer);
+    for (uint32_t copied = 0; copied <= shape.layers; copied++) {
+        rig_poison(&rig);
+        rig_compile(&rig, 3, rig.shape.blocks, false, 0);
+        hl_software_hold(rig.dev, stream, copied + 1);
+        hl_operation *operation = rig_start(&rig);
+        HL_EXPECT_OK(rig_submit_part(&rig, operation, 0, &err), err);
+        hl_software_wait_held(rig.dev, stream);
+        hl_software_wait_settled(rig.dev, rig.transfer->event_stream);
+        for (uint32_t i = 0; i < shape.layers; i++)
+            CU_ASSERT_EQUAL(query(&rig, rig.events[i]), i < copied ? HL_OK : HL_PENDING);
+        CU_ASSERT_EQUAL(hl_operation_poll(operation, &result, &err), HL_PENDING);
+        hl_software_release(rig.dev, stream);
+        HL_EXPECT_OK(hl_operation_drain(operation, &result, &err), err);
+        hl_operation_close(operation);
+        CU_ASSERT_TRUE(rig_tensors_match(&rig));
+    }
+    rig_close(&rig);
+}
+
+static bool layer_is_there(struct rig *rig, uint32_t layer)
+{
+    bool there = true;
+    for (uint32_t tensor = 2 * layer; tensor < 2 * layer + 2; tensor++) {
+        unsigned char *bytes = malloc(rig->tensors[tensor].bytes);
+        rig_peek(rig, tensor, bytes);
+        there = there && memcmp(bytes, rig->expected[tensor], rig->tensors[tensor].bytes) == 0;
+        free(bytes);
+    }
+    return there;
+}
+
+/* Steps until nothing can go on; after each step, complete layers come first and have their bytes. */
+static bool step_through(struct rig *rig)
+{
+    bool good = true;
+    do {
+        bool complete = true;
+        for (uint32_t i = 0; i < shape.layers; i++) {
+            bool now = query(rig, rig->events[i]) == HL_OK;
+            good = good && (complete || !now) && (!now || layer_is_there(rig, i));
+            complete = now;
+        }
+    } while (hl_software_step(rig->dev, -1) > 0);
+    return good;
+}
+
+/* Parts of one operation take different routes, so that layers begin on one and end on another, and events
+ * are on both streams: in whatever order the streams go on, events keep theirs. */
+static void events_keep_their_order_over_both_routes(void)
+{
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct rig rig;
+        hl_error err = {0};
+        struct hl_operation_result result = {0};
+        rig_open(&rig,
+                 &(struct rig_options){.shape = shape, .seed = seed, .software = true, .single_step = true});
+        rig_open_transfer(&rig, HL_ROUTE_KERNEL);
+        rig_compile(&rig, seed % 4 ? 3 : 1 + seed / 4 % 2, rig.shape.blocks, false, 600 + 100 * (seed % 16));
+        hl_operation *operation = rig_start(&rig);
+        for (size_t i = 0; i < hl_plan_part_count(rig.plan); i++) {
+            rig.transfer->route = hl_random_below(&rig.random, 2) ? HL_ROUTE_KERNEL : HL_ROUTE_DIRECT;
+            HL_EXPECT_OK(rig_submit_part(&rig, operation, i, &err), err);
+        }
+        CU_ASSERT_TRUE(step_through(&rig));
+        HL_EXPECT_OK(hl_operation_poll(operation, &result, &err), err);
+        for (uint32_t i = 0; i < shape.layers; i++)
+            CU_ASSERT_EQUAL(query(&rig, rig.events[i]), HL_OK);
+        hl_operation_close(operation);
         CU_ASSERT_TRUE(rig_tensors_match(&rig));
         CU_ASSERT_EQUAL(rig_counts(&rig).violations, 0);
         rig_close(&rig);
@@ -340,5 +421,7 @@ static void the_callers_context_is_left_as_it_was(void)
 HL_TESTS(transfer_order, HL_CASE(nothing_is_written_before_a_busy_ready_stream),
          HL_CASE(an_idle_ready_stream_costs_nothing), HL_CASE(nothing_is_written_before_a_ready_event),
          HL_CASE(two_busy_ready_streams_are_both_waited_for), HL_CASE(a_failed_ready_stream_is_refused),
-         HL_CASE(layer_events_complete_in_order), HL_CASE(two_operations_are_in_flight_at_once),
+         HL_CASE(layer_events_complete_in_order),
+         HL_CASE(a_layers_event_comes_while_its_launch_copies_the_next),
+         HL_CASE(events_keep_their_order_over_both_routes), HL_CASE(two_operations_are_in_flight_at_once),
          HL_CASE(the_callers_context_is_left_as_it_was));

@@ -54,8 +54,9 @@ struct hl_demo_options {
     bool store_full_heads;
     bool huge;
     bool help;
-    uint32_t sms;        /* 0: the executor's default */
-    uint32_t part_bytes; /* bound on one plan part: consumers are queued after each part */
+    uint32_t sms;              /* 0: the executor's default */
+    uint32_t part_bytes;       /* bound on one plan part: consumers are queued after each part */
+    uint32_t first_part_bytes; /* bound on the first part, at most part_bytes */
     uint32_t warmup;
     uint32_t runs;
     uint64_t seed;

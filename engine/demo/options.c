@@ -8,6 +8,8 @@
 
 #define STAGE "demo.options"
 
+#define FIRST_PART_BYTES 16384u
+
 static hl_status parse_layout(const char *text, struct hl_demo_options *options, hl_error *err)
 {
     hl_status status = hl_layout_kind_parse(text, &options->layout, err);
@@ -117,8 +119,11 @@ static const struct option known[] = {
 
     {"in-process", NULL, "one process that drives the executor itself, to measure it", FLAG, IN_PROCESS,
      FIELD(in_process), 0, 0, NULL},
-    {"part-bytes", "N", "bound on one plan part; consumers are queued after each (default: 131072)", NUMBER,
+    {"part-bytes", "N", "bound on one plan part; consumers are queued after each (default: 1048576)", NUMBER,
      IN_PROCESS, FIELD(part_bytes), 4096, HL_PLAN_PART_BYTES, NULL},
+    {"first-part-bytes", "N",
+     "bound on the first part, doubled from part to part (default: 16384, or the bound on all)", NUMBER,
+     IN_PROCESS, FIELD(first_part_bytes), 4096, HL_PLAN_PART_BYTES, NULL},
     {"pitch", "PITCH",
      "pages and blocks scattered, or consecutive with a constant pitch (default: scattered)", WORD,
      IN_PROCESS, 0, 0, 0, parse_pitch},
@@ -236,7 +241,7 @@ static hl_status check_modes(const struct hl_demo_options *options, uint64_t giv
     return HL_OK;
 }
 
-static hl_status check_together(const struct hl_demo_options *options, hl_error *err)
+static hl_status check_together(struct hl_demo_options *options, hl_error *err)
 {
     if (options->tp_rank >= options->tp_size)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "--tp-rank %u: it must be below --tp-size (%u)",
@@ -247,6 +252,13 @@ static hl_status check_together(const struct hl_demo_options *options, hl_error 
     if (options->part_bytes % 8)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "--part-bytes %u: it is a multiple of 8",
                        options->part_bytes);
+    if (!options->first_part_bytes)
+        options->first_part_bytes =
+            options->part_bytes < FIRST_PART_BYTES ? options->part_bytes : FIRST_PART_BYTES;
+    if (options->first_part_bytes > options->part_bytes || options->first_part_bytes % 8)
+        return HL_FAIL(err, HL_E_INVALID, STAGE,
+                       "--first-part-bytes %u: it is a multiple of 8, at most --part-bytes (%u)",
+                       options->first_part_bytes, options->part_bytes);
     return HL_OK;
 }
 
@@ -255,7 +267,7 @@ hl_status hl_demo_options_parse(int argc, char **argv, struct hl_demo_options *o
     struct hl_demo_options parsed = {.layout = HL_LAYOUT_SPLIT,
                                      .page_tokens = 16,
                                      .tp_size = 1,
-                                     .part_bytes = 131072,
+                                     .part_bytes = HL_PLAN_PART_BYTES,
                                      .runs = 1,
                                      .seed = 1};
     uint64_t given = 0;

@@ -32,6 +32,8 @@ static void no_option_gives_the_defaults(void)
     CU_ASSERT_EQUAL(options.pitch, HL_DEMO_SCATTERED);
     CU_ASSERT_EQUAL(options.device, HL_DEMO_DEVICE_AUTO);
     CU_ASSERT_EQUAL(options.tp_size, 1);
+    CU_ASSERT_EQUAL(options.part_bytes, 1048576);
+    CU_ASSERT_EQUAL(options.first_part_bytes, 16384);
     CU_ASSERT_EQUAL(options.runs, 1);
     CU_ASSERT_EQUAL(options.warmup, 0);
     CU_ASSERT_FALSE(options.huge || options.help || options.store_full_heads);
@@ -54,8 +56,8 @@ static void every_option_reaches_its_field(void)
     CU_ASSERT_EQUAL(options.element_bytes, 1);
     CU_ASSERT_EQUAL(options.seed, UINT64_MAX);
     HL_REQUIRE_OK(PARSE(&options, &err, "--tp-size=4", "--tp-rank=3", "--store-full-heads", "--route",
-                        "kernel", "--sms", "8", "--part-bytes=65536", "--pitch", "constant", "--huge",
-                        "--in-process"),
+                        "kernel", "--sms", "8", "--part-bytes=65536", "--first-part-bytes=8192", "--pitch",
+                        "constant", "--huge", "--in-process"),
                   err);
     CU_ASSERT_EQUAL(options.tp_size, 4);
     CU_ASSERT_EQUAL(options.tp_rank, 3);
@@ -63,6 +65,7 @@ static void every_option_reaches_its_field(void)
     CU_ASSERT_EQUAL(options.route, HL_ROUTE_KERNEL);
     CU_ASSERT_EQUAL(options.sms, 8);
     CU_ASSERT_EQUAL(options.part_bytes, 65536);
+    CU_ASSERT_EQUAL(options.first_part_bytes, 8192);
     CU_ASSERT_EQUAL(options.pitch, HL_DEMO_CONSTANT);
     HL_REQUIRE_OK(PARSE(&options, &err, "--device=software", "--warmup=2", "--runs=5", "--trace-out",
                         "t.json", "--json-out", "r.json", "--help", "--in-process"),
@@ -73,6 +76,14 @@ static void every_option_reaches_its_field(void)
     CU_ASSERT_STRING_EQUAL(options.trace_out, "t.json");
     CU_ASSERT_STRING_EQUAL(options.json_out, "r.json");
     CU_ASSERT_TRUE(options.help);
+}
+
+static void the_first_part_is_no_larger_than_the_others(void)
+{
+    struct hl_demo_options options;
+    hl_error err;
+    HL_REQUIRE_OK(PARSE(&options, &err, "--in-process", "--part-bytes=8192"), err);
+    CU_ASSERT_EQUAL(options.first_part_bytes, 8192);
 }
 
 static void each_mode_has_its_own_options(void)
@@ -161,6 +172,9 @@ static void a_bad_option_is_refused_by_name_and_changes_nothing(void)
         {{"--sms", "65"}, "--sms 65"},
         {{"--part-bytes", "4095"}, "--part-bytes 4095"},
         {{"--part-bytes", "4097"}, "multiple of 8"},
+        {{"--first-part-bytes", "4095"}, "--first-part-bytes 4095"},
+        {{"--first-part-bytes", "4097"}, "multiple of 8"},
+        {{"--first-part-bytes", "1048577"}, "1048576"},
         {{"--pitch", "random"}, "scattered or constant"},
         {{"--huge=yes"}, "--huge: it takes no value"},
         {{"--device", "tpu"}, "auto, cuda or software"},
@@ -198,7 +212,7 @@ static void the_usage_text_lists_the_options_and_exit_codes(void)
 }
 
 HL_TESTS(options, HL_CASE(no_option_gives_the_defaults), HL_CASE(every_option_reaches_its_field),
-         HL_CASE(the_last_of_a_repeated_option_counts),
+         HL_CASE(the_first_part_is_no_larger_than_the_others), HL_CASE(the_last_of_a_repeated_option_counts),
          HL_CASE(a_bad_option_is_refused_by_name_and_changes_nothing), HL_CASE(each_mode_has_its_own_options),
          HL_CASE(an_option_of_another_mode_is_refused),
          HL_CASE(the_usage_text_lists_the_options_and_exit_codes));

@@ -193,7 +193,8 @@ hl_status hl_demo_restore(hl_demo *demo, uint32_t generation, struct hl_demo_run
                                       .blocks = demo->plan_blocks,
                                       .block_count = demo->block_count,
                                       .chunk_bytes = hl_arena_chunk_bytes(demo->arena),
-                                      .part_bytes = demo->options.part_bytes};
+                                      .part_bytes = demo->options.part_bytes,
+                                      .first_part_bytes = demo->options.first_part_bytes};
     struct hl_demo_run timed;
     hl_status status = hl_demo_alloc_run(demo->layout->layers, &timed, err);
     if (status)

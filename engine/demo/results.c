@@ -14,14 +14,14 @@
 
 json_t *hl_demo_describe_options(const struct hl_demo_options *options)
 {
-    return json_pack("{s:i, s:i, s:i, s:s, s:s, s:i, s:i, s:b, s:s, s:i, s:i, s:s, s:b, s:o, s:i, s:i}",
+    return json_pack("{s:i, s:i, s:i, s:s, s:s, s:i, s:i, s:b, s:s, s:i, s:i, s:i, s:s, s:b, s:o, s:i, s:i}",
                      "pages", (int)options->pages, "page_tokens", (int)options->page_tokens, "element_bytes",
                      (int)options->element_bytes, "layout", hl_layout_kind_name(options->layout),
                      "block_order", hl_demo_order_name(options->order), "tp_size", (int)options->tp_size,
                      "tp_rank", (int)options->tp_rank, "store_full_heads", options->store_full_heads, "route",
                      hl_route_name(options->route), "sms", (int)options->sms, "part_bytes",
-                     (int)options->part_bytes, "pitch", hl_demo_pitch_name(options->pitch), "huge",
-                     options->huge, "seed",
+                     (int)options->part_bytes, "first_part_bytes", (int)options->first_part_bytes, "pitch",
+                     hl_demo_pitch_name(options->pitch), "huge", options->huge, "seed",
                      /* a 64-bit seed does not fit a JSON reader's double */
                      json_sprintf("%llu", (unsigned long long)options->seed), "warmup", (int)options->warmup,
                      "runs", (int)options->runs);

@@ -132,7 +132,7 @@ measure() {
     local qwen=configs/qwen3-8b.json common=(--warmup 3 --runs 21)
     demo measure-p1-kernel-4sm --model-config "$qwen" --pages 455 --route kernel --sms 4 "${common[@]}"
     demo measure-p1-kernel-4sm-small-parts --model-config "$qwen" --pages 455 --route kernel --sms 4 --part-bytes 16384 "${common[@]}"
-    demo measure-p1-kernel-4sm-one-part --model-config "$qwen" --pages 455 --route kernel --sms 4 --part-bytes 1048576 "${common[@]}"
+    demo measure-p1-kernel-4sm-one-part --model-config "$qwen" --pages 455 --route kernel --sms 4 --part-bytes 1048576 --first-part-bytes 1048576 "${common[@]}"
     demo measure-p1-auto --model-config "$qwen" --pages 455 --route auto --sms 4 "${common[@]}"
     demo measure-p1-direct --model-config "$qwen" --pages 455 --route direct "${common[@]}"
     demo measure-p2-direct --model-config "$qwen" --pages 455 --route direct --pitch constant "${common[@]}"
