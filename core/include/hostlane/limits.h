@@ -50,6 +50,18 @@
 #define HL_LEASE_TTL_MS 30000u               /* default time to live of a lease */
 #define HL_INDEX_BLOCKS 10000000u            /* blocks in one Manager's index */
 
+/* Host weights. */
+#define HL_WEIGHT_DOCUMENT_BYTES (64ull * HL_MIB)  /* manifest.json and every smaller document */
+#define HL_WEIGHT_IDENTITY_BYTES (1ull * HL_MIB)   /* an identity, as text and as canonical bytes */
+#define HL_WEIGHT_TENSORS (1u << 20)               /* tensors in one artifact */
+#define HL_WEIGHT_FILES 4096u                      /* payload files in one artifact */
+#define HL_WEIGHT_RANK 64u                         /* dimensions of one tensor */
+#define HL_WEIGHT_FILE_NAME_BYTES 256u             /* a payload's name with its NUL */
+#define HL_WEIGHT_HASH_THREADS 8u                  /* most threads that hash one artifact, unless asked for */
+#define HL_WEIGHT_HASH_CHUNK_BYTES (8ull * HL_MIB) /* one read while hashing */
+#define HL_SAFETENSORS_HEADER_BYTES (100ull * 1000 * 1000) /* the format's own bound on N */
+#define HL_SAFETENSORS_DATA_ALIGN 4096u                    /* where data start in the aligned layout */
+
 /* Text. */
 #define HL_NAME_BYTES 128u /* a tensor, layer or model name with its NUL */
 
