@@ -42,8 +42,9 @@ typedef struct hl_json hl_json; /* a parsed document */
 /* A value in it; valid as long as the document. Its fields are private. */
 typedef struct hl_json_node hl_json_node;
 
-/* Parses a copy of `bytes` bytes of `text`. Linear in the text; memory is a small multiple of it.
- * HL_E_CORRUPT (the text says what and at which byte), HL_E_LIMIT, HL_E_NOMEM. */
+/* Parses a copy of `bytes` bytes of `text`. Time is linear in the text, times a logarithm for objects whose
+ * keys are in no order; memory is the text and 24 bytes for each value and key. HL_E_CORRUPT (the text says
+ * what and at which byte), HL_E_LIMIT, HL_E_NOMEM. */
 hl_status hl_json_parse(const char *text, size_t bytes, const struct hl_json_rules *rules, hl_json **document,
                         hl_error *err);
 void hl_json_free(hl_json *document); /* NULL is allowed */
@@ -75,6 +76,11 @@ const char *hl_json_key(const hl_json_node *member, size_t *bytes);
 
 /* The member of that name (no NUL inside), or NULL. Linear in the members: for objects with few. */
 const hl_json_node *hl_json_member(const hl_json_node *object, const char *key);
+
+/* Text of a key or string for an error: quoted, cut at 64 bytes, anything but printable ASCII shown as '?'.
+ */
+#define HL_JSON_QUOTE_BYTES 72
+const char *hl_json_quote(char quoted[HL_JSON_QUOTE_BYTES], const char *bytes, size_t size);
 
 /* A growing text, NUL-terminated. Zero-initialise; hl_text_free() when done. A failed allocation is
  * remembered: further appends do nothing, and hl_text_status() says HL_E_NOMEM. */
