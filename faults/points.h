@@ -10,6 +10,7 @@
     S(weights_folder_make)       /* storage: a folder of the domain */                                       \
     S(weights_document_open)     /* storage: the file of a new document */                                   \
     S(weights_document_write)    /* storage */                                                               \
+    X(weights_write_short)       /* storage: how much one write is offered */                                \
     S(weights_document_sync)     /* storage */                                                               \
     S(weights_document_seal)     /* storage: chmod 0444 */                                                   \
     S(weights_document_rename)   /* storage: over the old document */                                        \
@@ -38,6 +39,7 @@
     S(weights_quarantine_harden) /* store */                                                                 \
     S(weights_quarantine_sync)   /* store */                                                                 \
     S(weights_clean_rename)      /* store: to a tombstone */                                                 \
+    S(weights_remove_unlock)     /* storage: write permission for a folder to be removed */                  \
     S(weights_remove)            /* storage: one unlink or rmdir */
 
 #define HL_FAULT_POINTS(X, S) HL_FAULT_POINTS_WEIGHTS(X, S)
