@@ -1,6 +1,6 @@
 /* core/weights/lock owns the kernel file locks through which processes agree about artifacts: flock() on
  * files outside the artifacts, which are never deleted and mean nothing by existing. It calls
- * core/weights/storage and core/base; core/weights/store calls it.
+ * core/base and faults/hook; core/weights/store calls it.
  *
  * Order. [domain-build] → build → artifact (exclusive). A lookup takes the artifact lock alone, shared.
  * Nobody takes a lock to the left of one that he holds, and no lock is ever upgraded: a failed upgrade would
@@ -8,15 +8,18 @@
  *
  * fork. A flock belongs to the open file description, which a child shares: unlocking there would release the
  * parent's lock. Only the process that took a lock unlocks it; in any other, releasing closes the descriptor
- * and nothing else. */
+ * and nothing else. There is no pthread_atfork() hook: descriptors are close-on-exec, and an owner who
+ * releases unlocks for all. Only an owner that dies without releasing leaves its lock to a child that has
+ * neither exec'd nor closed it, until that child ends. */
 #ifndef CORE_WEIGHTS_LOCK_LOCK_H
 #define CORE_WEIGHTS_LOCK_LOCK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "hostlane/weights.h"
+#include "hostlane/status.h"
 
 enum hl_lock_kind {
     HL_LOCK_DOMAIN_INIT,  /* locks/domain-init.lock */
@@ -51,11 +54,12 @@ hl_status hl_lock_take(int locks, enum hl_lock_kind kind, const char *key, enum 
  * enough for the kernel, errors of flock() are not reported. */
 void hl_lock_release(struct hl_lock *lock);
 
-/* Whether anybody holds it now. A missing file: false. Creates nothing. HL_E_SYSTEM. */
+/* Whether anybody holds it now. A missing file: false. Creates nothing. It asks by taking the lock and giving
+ * it back at once, so that somebody who does not wait may find it taken just then. HL_E_SYSTEM. */
 hl_status hl_lock_is_active(int locks, enum hl_lock_kind kind, const char *key, bool *active, hl_error *err);
 
-/* Up to `most` process ids that hold it, from /proc/locks; *count is how many there are. Best effort: 0 when
- * the kernel does not say, or the holder is in another PID namespace. */
+/* Up to `most` ids of processes that took it, each once, from /proc/locks; *count is how many were stored.
+ * Best effort: 0 when the kernel does not say, or the holder is in another PID namespace. */
 void hl_lock_holders(int locks, enum hl_lock_kind kind, const char *key, pid_t *holders, size_t most,
                      size_t *count);
 

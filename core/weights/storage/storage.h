@@ -15,8 +15,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "core/weights/json/json.h"
-#include "hostlane/weights.h"
+#include "hostlane/status.h"
 
 /* --- file systems --- */
 
@@ -50,7 +49,8 @@ hl_status hl_filesystem_of(int fd, struct hl_filesystem *filesystem, hl_error *e
 hl_status hl_storage_free_bytes(int fd, uint64_t *bytes, hl_error *err);
 
 /* Bytes allocated (st_blocks) by everything below an open folder, itself included, on its file system. Links
- * are counted, not followed; what vanishes on the way is left out. */
+ * are counted, not followed; what vanishes on the way is left out; a file with several names counts for each.
+ */
 hl_status hl_storage_tree_bytes(int directory, uint64_t *bytes, hl_error *err);
 
 /* --- opening --- */
