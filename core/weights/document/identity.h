@@ -20,17 +20,19 @@ struct hl_weight_identity {
     char *canonical;               /* NUL-terminated */
     size_t canonical_bytes;
     hl_json *document; /* what the strings below point into */
+    uint64_t schema_version;
     const char *model_id, *revision, *source_fingerprint;
     const char *component, *ownership;
     const char *representation, *dtype;
-    const char *layout;
+    const char *layout, *sequence_parallel_backend;
     uint64_t tensor_parallel_size, tensor_parallel_rank, sequence_parallel_size;
     const char *adaptation_kind, *adaptation_fingerprint; /* the fingerprint is NULL when it was null */
     const char *producer_id, *producer_version, *implementation_fingerprint, *manifest_schema,
         *restorer_schema;
 };
 
-/* The same from a node of a larger document (the manifest holds one). */
+/* hl_weight_identity_parse() of a node of a larger document (the manifest holds one). A text that holds a NUL
+ * is HL_E_INVALID, except in metadata. */
 hl_status hl_identity_from_node(const hl_json_node *node, hl_weight_identity **identity, hl_error *err);
 
 #endif

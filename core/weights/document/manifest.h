@@ -5,7 +5,7 @@
 
 #include "core/weights/document/identity.h"
 
-#define HL_WEIGHT_UUID_BYTES 33 /* 32 lower-case hexadecimal digits (a UUID of version 4) and a NUL */
+#define HL_WEIGHT_UUID_BYTES 33 /* 32 lower-case hexadecimal digits and a NUL; the store writes version 4 */
 
 struct hl_manifest_tensor {
     const char *name;
@@ -67,8 +67,8 @@ void hl_manifest_free(hl_manifest *manifest); /* NULL is allowed */
 /* Index of the tensor of that name, or -1. Logarithmic. */
 ptrdiff_t hl_manifest_find(const hl_manifest *manifest, const char *name);
 
-/* Whether `name` can name a file inside an artifact: one component, not "." or "..", at most
- * HL_WEIGHT_FILE_NAME_BYTES - 1 bytes of UTF-8 without control characters. */
+/* Whether `name` can name a payload inside an artifact: one component, not ".", "..", "manifest.json" or
+ * "READY.json", at most HL_WEIGHT_FILE_NAME_BYTES - 1 bytes of UTF-8 without control characters. */
 bool hl_manifest_file_name_is_safe(const char *name);
 
 /* READY.json: exists only in a complete artifact. */
