@@ -110,6 +110,12 @@ hl_status hl_engine_health(hl_engine *engine, hl_error *err)
     return engine_check_peer(engine, err);
 }
 
+void engine_completed(hl_engine *engine)
+{
+    if (!atomic_exchange(&engine->completion_raised, true))
+        engine_signal(engine->completion_fd);
+}
+
 int hl_engine_completion_fd(const hl_engine *engine)
 {
     return engine->completion_fd;
@@ -118,6 +124,8 @@ int hl_engine_completion_fd(const hl_engine *engine)
 void hl_engine_completion_clear(hl_engine *engine)
 {
     engine_quiet(engine->completion_fd);
+    /* Last: what has finished and saw the flag still up is visible to this caller. */
+    atomic_exchange(&engine->completion_raised, false);
 }
 
 static hl_status open_eventfds(hl_engine *engine, hl_error *err)

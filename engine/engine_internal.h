@@ -217,7 +217,8 @@ struct hl_engine {
     hl_grant_memory *grants;
     int restore_fd, retirement_fd, publish_fd;
     int completion_fd;
-    int retire_wake, courier_wake; /* eventfds, read by their threads */
+    _Atomic bool completion_raised; /* since hl_engine_completion_clear() */
+    int retire_wake, courier_wake;  /* eventfds, read by their threads */
     int retire_epoll;
     pthread_t retirement, courier;
 
@@ -268,7 +269,8 @@ void engine_lose(hl_engine *engine, const hl_error *why);
 /* HL_OK while requests may be sent; else the loss. Without the lock. */
 hl_status engine_check_peer(hl_engine *engine, hl_error *err);
 void engine_signal(int eventfd);
-void engine_quiet(int eventfd); /* reads it empty */
+void engine_completed(hl_engine *engine); /* raises completion_fd, once between two clears */
+void engine_quiet(int eventfd);           /* reads it empty */
 /* Accepted device work whose completion cannot be established: says so in the log and aborts (I9). */
 _Noreturn void engine_cannot_continue(hl_engine *engine, uint32_t record, const char *text);
 /* A condition variable on the monotonic clock; a wait until `deadline_ns` (negative: for ever). False: it

@@ -73,7 +73,7 @@ static void settle(hl_restore *restore, hl_status status, bool untouched, uint64
     engine->operations--;
     if (binding->closing)
         pthread_cond_broadcast(&engine->changed);
-    engine_signal(engine->completion_fd);
+    engine_completed(engine);
     engine_signal(engine->retire_wake);
     pthread_mutex_unlock(&engine->lock);
 }
@@ -166,7 +166,7 @@ static hl_status take_part(struct engine_worker *worker, hl_restore *restore, si
     restore->parts++;
     atomic_store_explicit(&hl_grant_record_at(engine->grants, restore->record)->consumed, restore->parts,
                           memory_order_release);
-    tell_manager(restore);
+    hl_grant_mark(engine->grants, restore->record);
     memcpy(&header, worker->part, sizeof header);
     if (header.part_index != grant.part_index || header.part_count != grant.part_count)
         return HL_FAIL(err, HL_E_PROTOCOL, stage, "record %u grants part %u of %u, the bank has %u of %u",
@@ -203,6 +203,8 @@ static bool claim(struct engine_worker *worker, hl_restore *restore, bool *settl
         status = start_operation(restore, &error);
     if (status == HL_OK)
         status = hl_operation_submit(restore->operation, worker->part, bytes, &error);
+    /* What has been consumed was marked; the copies go first. */
+    engine_signal(restore->engine->retirement_fd);
     if (status != HL_OK)
         return fail_claimed(restore, &error, settled);
     restore->copying = true;

@@ -152,7 +152,7 @@ static void finish_locked(hl_publish *publish, const hl_publish_result *result, 
     engine->publishes--;
     if (binding->closing)
         pthread_cond_broadcast(&engine->changed);
-    engine_signal(engine->completion_fd);
+    engine_completed(engine);
 }
 
 void engine_publish_fail(hl_publish *publish, const hl_error *error)

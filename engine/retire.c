@@ -134,6 +134,11 @@ static void collect_publishes(hl_engine *engine)
 {
     hl_error why = {0};
     bool dead = atomic_load(&engine->dead);
+    pthread_mutex_lock(&engine->lock);
+    bool any = engine->publishes > 0;
+    pthread_mutex_unlock(&engine->lock);
+    if (!any)
+        return;
     if (dead)
         engine_check_peer(engine, &why);
     for (uint32_t slot = 0; slot < HL_PUBLISH_SLOTS; slot++)

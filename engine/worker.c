@@ -35,12 +35,14 @@ void engine_worker_wake(struct engine_worker *worker)
 }
 
 /* Returns whether the worker is to end when its list is empty. */
-static bool take_incoming(struct engine_worker *worker)
+static bool take_incoming(struct engine_worker *worker, bool *happened)
 {
     hl_engine *engine = worker->engine;
     hl_restore **tail = &worker->first;
-    if (!atomic_exchange(&worker->news, false))
+    *happened = false;
+    if (!atomic_load(&worker->news) || !atomic_exchange(&worker->news, false))
         return false;
+    *happened = true;
     pthread_mutex_lock(&engine->lock);
     hl_restore *incoming = worker->incoming;
     worker->incoming = NULL;
@@ -81,20 +83,20 @@ static bool is_copying(const struct engine_worker *worker)
     return restore != NULL;
 }
 
-/* Until somebody signals, or for as long as may pass before a look is due. */
+/* Until somebody signals, or for as long as may pass before a look is due. Both eventfds are edges that
+ * nobody reads, so that one call does it. */
 static void sleep_until_news(struct engine_worker *worker)
 {
-    struct pollfd ready = {.fd = worker->epoll, .events = POLLIN};
     struct epoll_event events[2];
     int64_t poll_ns = worker->engine->options.spin_us > 0 ? DEVICE_POLL_EAGER_NS : DEVICE_POLL_NS;
     int64_t ns = is_copying(worker) ? poll_ns : worker->engine->tuning.tick_ns;
     struct timespec timeout = {.tv_sec = ns / HL_NS_PER_S, .tv_nsec = ns % HL_NS_PER_S};
-    if (ppoll(&ready, 1, worker->first ? &timeout : NULL, NULL) <= 0)
+    const struct timespec *until = worker->first ? &timeout : NULL;
+    if (epoll_pwait2(worker->epoll, events, 2, until, NULL) >= 0 || errno != ENOSYS)
         return;
-    int count = epoll_wait(worker->epoll, events, 2, 0);
-    for (int i = 0; i < count; i++)
-        if (events[i].data.fd == worker->wake)
-            engine_quiet(worker->wake);
+    struct pollfd ready = {.fd = worker->epoll, .events = POLLIN}; /* before Linux 5.11, and in gVisor */
+    if (ppoll(&ready, 1, until, NULL) > 0)
+        epoll_wait(worker->epoll, events, 2, 0);
 }
 
 static void *work(void *argument)
@@ -105,13 +107,15 @@ static void *work(void *argument)
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
     pthread_setname_np(pthread_self(), "hl-worker");
     for (;;) {
-        stop = take_incoming(worker) || stop;
-        bool happened = look_at_all(worker);
+        bool happened;
+        stop = take_incoming(worker, &happened) || stop;
+        happened = look_at_all(worker) || happened;
         if (stop && !worker->first)
             return NULL;
         if (happened && spin_ns > 0)
             spin_end = hl_clock_ns() + spin_ns;
-        if (happened || (worker->first && spin_end > 0 && hl_clock_ns() < spin_end))
+        /* Also with nothing to follow: the next operation then pays no wake-up. */
+        if (happened || (spin_end > 0 && hl_clock_ns() < spin_end))
             continue;
         spin_end = 0;
         /* One more turn with the flag up: whoever has changed something before saw no reason to signal. */
@@ -123,7 +127,7 @@ static void *work(void *argument)
         sleep_until_news(worker);
         atomic_store(&worker->asleep, false);
         flagged = false;
-        spin_end = spin_ns > 0 ? hl_clock_ns() + spin_ns : 0;
+        spin_end = spin_ns > 0 && worker->first ? hl_clock_ns() + spin_ns : 0;
     }
 }
 
@@ -163,7 +167,7 @@ hl_status engine_worker_start(hl_engine *engine, hl_device *dev, struct engine_w
     else if (worker->epoll < 0 || worker->wake < 0)
         status = HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot create a worker's descriptors");
     if (status == HL_OK)
-        status = watch(worker->epoll, worker->wake, EPOLLIN, err);
+        status = watch(worker->epoll, worker->wake, EPOLLIN | EPOLLET, err);
     if (status == HL_OK)
         status = watch(worker->epoll, engine->restore_fd, EPOLLIN | EPOLLET, err);
     if (status == HL_OK) {
