@@ -21,7 +21,7 @@
 #include "faults/board.h"
 #include "faults/testing.h"
 
-#define ORPHAN_CHECK_S 5 /* how often a parked thread looks whether the board's creator lives */
+#define ORPHAN_CHECK_S 1 /* how often a parked thread looks whether the board's creator lives */
 #define NS_PER_S 1000000000ull
 
 static const char *const point_names[] = {

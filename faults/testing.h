@@ -56,8 +56,7 @@ void hl_fault_board_reset(hl_fault_board *board);
 
 typedef struct hl_fault_rule_spec {
     const char *point;
-    uint32_t
-        nth; /* the hit to act on, from 1, counted from the arming over all threads and processes meant */
+    uint32_t nth; /* the hit to act on, from 1, counted from the arming; all threads and processes together */
     hl_fault_action action;
     uint64_t argument;
     bool persistent;  /* also on every later hit */
