@@ -172,6 +172,11 @@ static int place(int parent, const char *temporary, const char *name, enum place
         *placed = PLACED_NEW;
         return 0;
     }
+    struct stat st;
+    if (errno == EEXIST && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode)) {
+        errno = EISDIR; /* a swap would move it away */
+        return -1;
+    }
     if (errno == EEXIST && renameat2(parent, temporary, parent, name, RENAME_EXCHANGE) == 0) {
         *placed = PLACED_SWAPPED;
         return 0;

@@ -1,0 +1,49 @@
+/* What the tests of the store's lower rooms stand on: a scratch folder, children that are another user or
+ * have mounts of their own, and checks that count in a child. */
+#ifndef CORE_WEIGHTS_STORAGE_SCRATCH_H
+#define CORE_WEIGHTS_STORAGE_SCRATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+
+enum { SCRATCH_OTHER_USER = 65534 };
+
+/* Makes an empty folder (0755) below $TEST_TMPDIR and opens it. Its path is scratch_path(). */
+int scratch_open(void);
+const char *scratch_path(void);
+/* Closes and removes it with all it holds. */
+void scratch_close(int folder);
+
+/* Creates a file with that text and mode. */
+void scratch_write(int folder, const char *name, const char *text, mode_t mode);
+bool scratch_holds(int folder, const char *name, const char *text);
+bool scratch_exists(int folder, const char *name);
+size_t scratch_entries(int folder);
+/* The lowest free descriptor: the same before and after means that none was left open. */
+int scratch_next_fd(void);
+
+/* In a child: counts and prints what does not hold. */
+extern int scratch_failures;
+#define SCRATCH_CHECK(condition)                                                                             \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            fprintf(stderr, "%s:%d: in a child: %s does not hold\n", __FILE__, __LINE__, #condition);        \
+            scratch_failures++;                                                                              \
+        }                                                                                                    \
+    } while (0)
+
+/* Runs `steps` in a forked child and asserts that it ended with no failed check. */
+void scratch_in_child(void (*steps)(int folder), int folder);
+/* The same after giving `folder` to another user and becoming him, when this is root; as this user when it is
+ * not. Prints which. */
+void scratch_as_other_user(void (*steps)(int folder), int folder);
+/* The same in a mount namespace of its own, in which scratch_mount() works. Prints how it was got; when there
+ * is no way, prints that, asserts that the kernel forbids it, and returns false. */
+bool scratch_with_mounts(void (*steps)(int folder), int folder);
+/* In such a child: mounts `type` on NAME (a folder of the scratch folder) and opens the root of the mount. */
+int scratch_mount(const char *type, const char *name, unsigned long flags, const char *options);
+
+#endif
