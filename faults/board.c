@@ -25,13 +25,22 @@ static void misused(const char *what, const char *detail)
     abort();
 }
 
-static uint32_t point_index(const char *name)
+bool hl_fault_point_find(const char *name, uint32_t *index)
 {
     for (uint32_t point = 0; point < HL_FAULT_POINT_COUNT; point++)
-        if (!strcmp(hl_fault_point_text(point), name))
-            return point;
-    misused("no such point", name);
-    return 0;
+        if (!strcmp(hl_fault_point_text(point), name)) {
+            *index = point;
+            return true;
+        }
+    return false;
+}
+
+static uint32_t point_index(const char *name)
+{
+    uint32_t point = 0;
+    if (!hl_fault_point_find(name, &point))
+        misused("no such point", name);
+    return point;
 }
 
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
@@ -201,4 +210,23 @@ uint32_t hl_fault_point_count(void)
 const char *hl_fault_point_name(uint32_t index)
 {
     return hl_fault_point_text(index);
+}
+
+uint32_t hl_fault_hits_at(const hl_fault_board *board, uint32_t index)
+{
+    return index < HL_FAULT_POINT_COUNT ? atomic_load(&board->hits[index]) : 0;
+}
+
+hl_fault_action hl_fault_suits(const hl_fault_board *board, uint32_t index)
+{
+    switch (index < HL_FAULT_POINT_COUNT ? atomic_load(&board->kinds[index]) : 0) {
+    case HL_FAULT_KIND_ERROR:
+        return HL_FAULT_ERROR;
+    case HL_FAULT_KIND_DROP:
+        return HL_FAULT_DROP;
+    case HL_FAULT_KIND_SHORT:
+        return HL_FAULT_SHORT;
+    default:
+        return HL_FAULT_NONE;
+    }
 }

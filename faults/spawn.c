@@ -56,6 +56,12 @@ static const char **compose_environment(const char *const *extra, const char *bo
 
 pid_t hl_fault_spawn(const hl_fault_board *board, const char *const *argv, const char *const *environment)
 {
+    return hl_fault_spawn_logged(board, argv, environment, -1);
+}
+
+pid_t hl_fault_spawn_logged(const hl_fault_board *board, const char *const *argv,
+                            const char *const *environment, int log_fd)
+{
     char text[64];
     posix_spawn_file_actions_t actions;
     int error = posix_spawn_file_actions_init(&actions);
@@ -64,6 +70,10 @@ pid_t hl_fault_spawn(const hl_fault_board *board, const char *const *argv, const
         snprintf(text, sizeof text, HL_FAULT_BOARD_ENV "=%d", board->creator_fd);
         error = posix_spawn_file_actions_adddup2(&actions, board->creator_fd, board->creator_fd);
     }
+    if (!error && log_fd >= 0)
+        error = posix_spawn_file_actions_adddup2(&actions, log_fd, STDOUT_FILENO);
+    if (!error && log_fd >= 0)
+        error = posix_spawn_file_actions_adddup2(&actions, log_fd, STDERR_FILENO);
     if (error)
         broken(argv[0], error);
     const char **all = compose_environment(environment, board ? text : NULL);

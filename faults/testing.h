@@ -93,12 +93,23 @@ void hl_fault_release(hl_fault_board *board, unsigned rule);
 
 uint32_t hl_fault_point_count(void);
 const char *hl_fault_point_name(uint32_t index); /* NULL beyond the last */
+bool hl_fault_point_find(const char *name, uint32_t *index);
+
+/* By number, for those who go through the list. */
+uint32_t hl_fault_hits_at(const hl_fault_board *board, uint32_t index);
+/* What the macro at the point obeys besides kill, park and delay, as far as it was hit: HL_FAULT_ERROR,
+ * HL_FAULT_DROP or HL_FAULT_SHORT; HL_FAULT_NONE: never hit, or hit through different macros. */
+hl_fault_action hl_fault_suits(const hl_fault_board *board, uint32_t index);
 
 /* --- children --- */
 
 /* Starts argv[0] (a path) with the board (NULL: without one), with this process' environment and the
  * "NAME=value" strings of `environment` (NULL, or ended by NULL) in place of what it had. */
 pid_t hl_fault_spawn(const hl_fault_board *board, const char *const *argv, const char *const *environment);
+
+/* The same with the child's standard output and error going to a file that this process has open. */
+pid_t hl_fault_spawn_logged(const hl_fault_board *board, const char *const *argv,
+                            const char *const *environment, int log_fd);
 
 /* Whether the child ended within the time; then *status is waitpid()'s and it is reaped. */
 bool hl_fault_await_exit(pid_t child, int64_t timeout_ns, int *status);
