@@ -32,11 +32,11 @@ typedef struct hl_sweep_scenario {
     /* argv, ended by NULL. */
     const char *const *prepare; /* makes what the victim finds; NULL: nothing */
     const char *const *victim;
-    const char *const
-        *during; /* sees what others see while the victim is parked and stopped; NULL: nothing */
-    const char *const
-        *recover; /* the first to come after a death; it must end well. Again after a second death */
-    const char *const *check; /* what must hold at the end, after a recovery if there was a death */
+    const char *const *look; /* what others may see at any time: run while the victim is parked and stopped,
+                                and right after each death; NULL: nothing */
+    const char *const *recover; /* the first to come after a death, and again after a second one; it must end
+                                   well; NULL: nothing */
+    const char *const *check;   /* what must hold at the end, after the recovery if there was a death */
 
     const int *errors;     /* errno values to inject, ended by 0 */
     uint32_t hits_a_point; /* take only so many hits of a point, the first ones and the last; 0: all. Said in
