@@ -25,12 +25,14 @@
 static inline char *replaced(const char *text, const char *from, const char *to)
 {
     const char *at = strstr(text, from);
-    char *made = NULL;
+    struct hl_text made = {0};
     if (!at)
         fprintf(stderr, "%s is not in the text\n", from);
     CU_ASSERT_PTR_NOT_NULL_FATAL(at);
-    CU_ASSERT_NOT_EQUAL_FATAL(asprintf(&made, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from)), -1);
-    return made;
+    hl_text_append(&made, text, (size_t)(at - text));
+    hl_text_print(&made, "%s%s", to, at + strlen(from));
+    CU_ASSERT_FALSE_FATAL(made.failed);
+    return made.bytes;
 }
 
 /* A change to a good text and what must become of it. */

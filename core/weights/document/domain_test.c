@@ -96,7 +96,11 @@ static void a_domain_has_its_bytes_and_is_read_back(void)
                     "\",\"filesystem_type\":\"tmpfs\",\"schema_version\":1,\"scope\":\"numa\","
                     "\"storage_class\":\"tmpfs\"}");
     HL_REQUIRE_OK(hl_domain_parse(text.bytes, text.size, &domain, &err), err);
-    CU_ASSERT_EQUAL(memcmp(&domain, &numa, sizeof domain), 0);
+    CU_ASSERT_STRING_EQUAL(domain.uuid, numa.uuid);
+    CU_ASSERT_EQUAL(domain.scope, numa.scope);
+    CU_ASSERT_STRING_EQUAL(domain.domain_id, numa.domain_id);
+    CU_ASSERT_EQUAL(domain.storage_class, numa.storage_class);
+    CU_ASSERT_STRING_EQUAL(domain.filesystem_type, numa.filesystem_type);
     hl_text_free(&text);
 }
 

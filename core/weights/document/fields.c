@@ -85,7 +85,7 @@ hl_status hl_field_text(const struct hl_fields *fields, const char *key, const h
 hl_status hl_field_name_text(const struct hl_fields *fields, const char *key, const hl_json_node *node,
                              const char **text)
 {
-    const char *found = NULL;
+    const char *found = "";
     hl_status status = hl_field_text(fields, key, node, &found);
     if (status != HL_OK)
         return status;
@@ -98,7 +98,7 @@ hl_status hl_field_name_text(const struct hl_fields *fields, const char *key, co
 hl_status hl_field_choice(const struct hl_fields *fields, const char *key, const hl_json_node *node,
                           const char *const *choices, size_t count, size_t *chosen)
 {
-    const char *text = NULL;
+    const char *text = "";
     hl_status status = hl_field_text(fields, key, node, &text);
     if (status != HL_OK)
         return status;
@@ -128,7 +128,7 @@ hl_status hl_field_u64(const struct hl_fields *fields, const char *key, const hl
 hl_status hl_field_hex(const struct hl_fields *fields, const char *key, const hl_json_node *node,
                        size_t digits, char *hex)
 {
-    const char *text = NULL;
+    const char *text = "";
     hl_status status = hl_field_text(fields, key, node, &text);
     if (status != HL_OK)
         return status;

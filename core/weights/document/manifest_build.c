@@ -55,6 +55,8 @@ static hl_status check_parts(const struct hl_manifest_parts *parts, hl_error *er
     hl_status status = HL_OK;
     if (!parts->identity)
         return HL_FAIL(err, HL_E_INVALID, STAGE, "identity is NULL");
+    if (parts->tensor_count == 0 || parts->file_count == 0)
+        return HL_FAIL(err, HL_E_INVALID, STAGE, "%s is empty", parts->file_count ? "tensors" : "files");
     if (parts->tensor_count > HL_WEIGHT_TENSORS || parts->file_count > HL_WEIGHT_FILES)
         return HL_FAIL(err, HL_E_LIMIT, STAGE, "%zu tensors in %zu files, of which %u in %u are allowed",
                        parts->tensor_count, parts->file_count, HL_WEIGHT_TENSORS, HL_WEIGHT_FILES);
@@ -80,12 +82,12 @@ static int compare_files(const void *left, const void *right)
                   ((const struct hl_manifest_file *)right)->file_name);
 }
 
-/* A sorted copy of an array. */
+/* A sorted copy of an array, which is not empty. */
 static void *sorted_copy(const void *array, size_t count, size_t size,
                          int (*compare)(const void *, const void *))
 {
-    void *copy = malloc(count * size + 1);
-    if (copy && count > 0) {
+    void *copy = malloc(count * size);
+    if (copy) {
         memcpy(copy, array, count * size);
         qsort(copy, count, size, compare);
     }

@@ -247,12 +247,16 @@ static void a_manifest_without_tensors_and_one_cut_anywhere_are_refused(void)
     hl_error err = {0};
     for (size_t cut = 0; cut < bytes; cut++)
         CU_ASSERT_EQUAL(hl_manifest_parse(golden, cut, &manifest, &err), HL_E_CORRUPT);
-    char *tensors = strstr(golden, "\"tensors\":[");
-    strcpy(tensors, "\"tensors\":[]}");
-    HL_EXPECT_STATUS(hl_manifest_parse(golden, strlen(golden), &manifest, &err), HL_E_CORRUPT, err);
+    *strstr(golden, "\"tensors\":[") = '\0';
+    struct hl_text empty = {0}, other = {0};
+    hl_text_print(&empty, "%s\"tensors\":[]}", golden);
+    hl_text_print(&other, "%s\"tensors\":{}}", golden);
+    HL_EXPECT_STATUS(hl_manifest_parse(empty.bytes, empty.size, &manifest, &err), HL_E_CORRUPT, err);
     CU_ASSERT_STRING_EQUAL(err.text, "tensors is empty");
-    strcpy(tensors, "\"tensors\":{}}");
-    HL_EXPECT_STATUS(hl_manifest_parse(golden, strlen(golden), &manifest, &err), HL_E_CORRUPT, err);
+    HL_EXPECT_STATUS(hl_manifest_parse(other.bytes, other.size, &manifest, &err), HL_E_CORRUPT, err);
+    CU_ASSERT_STRING_EQUAL(err.text, "tensors has the type object, not array");
+    hl_text_free(&other);
+    hl_text_free(&empty);
     CU_ASSERT_PTR_NULL(manifest);
     free(golden);
 }

@@ -245,13 +245,12 @@ hl_status hl_json_parse(const char *text, size_t bytes, const struct hl_json_rul
                        rules->max_bytes);
     hl_json *made = calloc(1, sizeof *made);
     struct hl_json_reader reader = {.document = made, .rules = rules, .err = err};
-    if (!made || !(made->text = malloc(bytes + 1))) {
+    if (!made || !(made->text = calloc(1, bytes + 1))) {
         status = HL_FAIL(err, HL_E_NOMEM, rules->stage, "no memory for %zu bytes of JSON", bytes);
         goto err_free;
     }
     if (bytes > 0)
         memcpy(made->text, text, bytes);
-    made->text[bytes] = '\0';
     made->bytes = bytes;
     status = read_document(&reader);
     free(reader.order);
