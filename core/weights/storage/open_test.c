@@ -210,47 +210,6 @@ static void a_folder_is_made_for_its_owner_alone_or_opened_as_it_is(void)
     scratch_close(folder);
 }
 
-/* `folder` belongs to whoever runs this; "roots" and "sealed" were made before he became somebody else. */
-static void meet_another_users_entries(int folder)
-{
-    hl_error err = {0};
-    struct stat st;
-    char *text = NULL;
-    size_t bytes = 0;
-    int fd = -1;
-    SCRATCH_CHECK(hl_storage_read_document(folder, "roots", 9, true, &text, &bytes, &err) == HL_E_PERMISSION);
-    SCRATCH_CHECK(hl_storage_read_document(folder, "roots", 9, false, &text, &bytes, &err) == HL_OK);
-    free(text);
-    SCRATCH_CHECK(hl_storage_open_file(folder, "sealed", &st, &fd, &err) == HL_E_SYSTEM &&
-                  err.sys_errno == EACCES);
-    SCRATCH_CHECK(hl_storage_make_folder(folder, "roots-folder", true, &fd, &err) == HL_E_PERMISSION);
-    SCRATCH_CHECK(hl_storage_make_folder(folder, "own", true, &fd, &err) == HL_OK);
-    SCRATCH_CHECK(fchmod(fd, 0555) == 0);
-    int below = -1;
-    SCRATCH_CHECK(hl_storage_make_folder(fd, "below", true, &below, &err) == HL_E_SYSTEM &&
-                  err.sys_errno == EACCES);
-    SCRATCH_CHECK(hl_storage_create_document(fd, "document", "x", 1, &err) == HL_E_SYSTEM &&
-                  err.sys_errno == EACCES);
-    SCRATCH_CHECK(hl_storage_replace_document(fd, "document", "x", 1, &err) == HL_E_SYSTEM &&
-                  err.sys_errno == EACCES);
-    SCRATCH_CHECK(below == -1);
-    close(fd);
-}
-
-static void another_users_entries_are_not_trusted(void)
-{
-    int folder = scratch_open();
-    scratch_write(folder, "roots", "x", 0444);
-    scratch_write(folder, "sealed", "x", 0400);
-    CU_ASSERT_EQUAL_FATAL(mkdirat(folder, "roots-folder", 0755), 0);
-    if (geteuid() == 0)
-        scratch_as_other_user(meet_another_users_entries, folder);
-    else
-        printf("    NOT RUN: only root can be two users\n");
-    CU_ASSERT_TRUE(scratch_exists(folder, "roots"));
-    scratch_close(folder);
-}
-
 HL_TESTS(open, HL_CASE(only_errnos_of_structure_are_structural),
          HL_CASE(trust_is_ownership_and_no_write_permission),
          HL_CASE(what_is_not_one_regular_file_is_refused_and_never_waited_for),
@@ -258,5 +217,4 @@ HL_TESTS(open, HL_CASE(only_errnos_of_structure_are_structural),
          HL_CASE(a_document_is_read_whole_within_its_bound),
          HL_CASE(a_trusted_document_has_no_write_permission), HL_CASE(a_size_that_does_not_hold_is_corrupt),
          HL_CASE(only_a_folder_is_opened_as_one),
-         HL_CASE(a_folder_is_made_for_its_owner_alone_or_opened_as_it_is),
-         HL_CASE(another_users_entries_are_not_trusted));
+         HL_CASE(a_folder_is_made_for_its_owner_alone_or_opened_as_it_is));

@@ -6,10 +6,12 @@
 #include <ftw.h>
 #include <grp.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,14 +123,18 @@ static int become_nothing(void)
 
 static int become_other_user(void)
 {
-    if (geteuid() != 0)
-        return 0;
-    if (setgroups(0, NULL) != 0 && errno != EPERM)
+    if (setgroups(0, NULL) != 0 ||
+        setresgid(SCRATCH_OTHER_USER, SCRATCH_OTHER_USER, SCRATCH_OTHER_USER) != 0 ||
+        setresuid(SCRATCH_OTHER_USER, SCRATCH_OTHER_USER, SCRATCH_OTHER_USER) != 0)
         return errno;
-    return setresgid(SCRATCH_OTHER_USER, SCRATCH_OTHER_USER, SCRATCH_OTHER_USER) != 0 ||
-                   setresuid(SCRATCH_OTHER_USER, SCRATCH_OTHER_USER, SCRATCH_OTHER_USER) != 0
-               ? errno
-               : 0;
+    return 0;
+}
+
+static int drop_capabilities(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+    return syscall(SYS_capset, &header, none) != 0 ? errno : 0;
 }
 
 static int own_mounts(void)
@@ -184,13 +190,27 @@ void scratch_in_child(void (*steps)(int folder), int folder)
     CU_ASSERT_EQUAL(run(become_nothing, steps, folder), 0);
 }
 
-void scratch_as_other_user(void (*steps)(int folder), int folder)
+void scratch_without_privilege(void (*steps)(int folder), int folder)
 {
-    if (geteuid() == 0)
-        CU_ASSERT_EQUAL_FATAL(fchown(folder, SCRATCH_OTHER_USER, SCRATCH_OTHER_USER), 0);
-    printf("    steps of another user run as uid %u\n",
-           geteuid() == 0 ? (unsigned)SCRATCH_OTHER_USER : (unsigned)geteuid());
-    CU_ASSERT_EQUAL(run(become_other_user, steps, folder), 0);
+    if (geteuid() == 0 && fchown(folder, SCRATCH_OTHER_USER, SCRATCH_OTHER_USER) == 0) {
+        printf("    permissions bind: steps run as uid %d\n", SCRATCH_OTHER_USER);
+        CU_ASSERT_EQUAL(run(become_other_user, steps, folder), 0);
+    } else {
+        printf("    permissions bind: steps run as uid %u without capabilities\n", (unsigned)geteuid());
+        CU_ASSERT_EQUAL(run(drop_capabilities, steps, folder), 0);
+    }
+}
+
+bool scratch_can_be_two_users(int folder)
+{
+    const uid_t user = geteuid();
+    bool can = user == 0 && fchown(folder, SCRATCH_OTHER_USER, SCRATCH_OTHER_USER) == 0;
+    if (can) {
+        CU_ASSERT_EQUAL_FATAL(fchown(folder, user, getegid()), 0);
+    } else {
+        printf("    NOT RUN: uid %u cannot be two users here\n", (unsigned)user);
+    }
+    return can;
 }
 
 bool scratch_with_mounts(void (*steps)(int folder), int folder)

@@ -37,9 +37,11 @@ extern int scratch_failures;
 
 /* Runs `steps` in a forked child and asserts that it ended with no failed check. */
 void scratch_in_child(void (*steps)(int folder), int folder);
-/* The same after giving `folder` to another user and becoming him, when this is root; as this user when it is
- * not. Prints which. */
-void scratch_as_other_user(void (*steps)(int folder), int folder);
+/* The same as somebody whom permissions bind: root gives `folder` to another user and becomes him, or, where
+ * no other user exists (in Bazel's sandbox), gives up its capabilities. Prints which. */
+void scratch_without_privilege(void (*steps)(int folder), int folder);
+/* Whether this is root, and another user exists. Prints when not. */
+bool scratch_can_be_two_users(int folder);
 /* The same in a mount namespace of its own, in which scratch_mount() works. Prints how it was got; when there
  * is no way, prints that, asserts that the kernel forbids it, and returns false. */
 bool scratch_with_mounts(void (*steps)(int folder), int folder);

@@ -144,48 +144,8 @@ static void read_only_folders_of_its_own_are_removed(void)
 {
     int folder = scratch_open();
     scratch_in_child(remove_own_read_only_folders, folder);
-    scratch_as_other_user(remove_own_read_only_folders, folder);
+    scratch_without_privilege(remove_own_read_only_folders, folder);
     CU_ASSERT_EQUAL(scratch_entries(folder), 0);
-    scratch_close(folder);
-}
-
-/* Root's entries in a folder that is the other user's. */
-static void fail_at_another_users_entries(int folder)
-{
-    hl_error err = {0};
-    uint64_t bytes = 7;
-    int before = scratch_next_fd();
-    SCRATCH_CHECK(hl_storage_remove_tree(folder, "readable", &err) == HL_E_SYSTEM && err.sys_errno == EACCES);
-    SCRATCH_CHECK(strstr(err.text, "roots-file"));
-    SCRATCH_CHECK(scratch_exists(folder, "readable/roots-file"));
-    SCRATCH_CHECK(hl_storage_remove_tree(folder, "sealed", &err) == HL_E_SYSTEM && err.sys_errno == EACCES);
-    SCRATCH_CHECK(scratch_exists(folder, "sealed"));
-    SCRATCH_CHECK(hl_storage_tree_bytes(folder, &bytes, &err) == HL_E_SYSTEM && err.sys_errno == EACCES);
-    SCRATCH_CHECK(bytes == 7);
-    SCRATCH_CHECK(hl_storage_remove_tree(folder, "empty", &err) == HL_OK);
-    SCRATCH_CHECK(hl_storage_remove_tree(folder, "mine", &err) == HL_OK); /* his file in a folder of mine */
-    SCRATCH_CHECK(scratch_next_fd() == before);
-}
-
-static void another_users_folder_is_not_emptied(void)
-{
-    int folder = scratch_open();
-    if (geteuid() != 0) {
-        printf("    NOT RUN: only root can be two users\n");
-        CU_ASSERT_EQUAL(scratch_entries(folder), 0);
-        scratch_close(folder);
-        return;
-    }
-    int readable = make_folder(folder, "readable"), mine = make_folder(folder, "mine");
-    scratch_write(readable, "roots-file", "x", 0666);
-    scratch_write(mine, "roots-file", "x", 0600);
-    CU_ASSERT_EQUAL_FATAL(fchown(mine, SCRATCH_OTHER_USER, SCRATCH_OTHER_USER), 0);
-    CU_ASSERT_EQUAL_FATAL(mkdirat(folder, "sealed", 0700), 0);
-    CU_ASSERT_EQUAL_FATAL(mkdirat(folder, "empty", 0755), 0);
-    close(readable);
-    close(mine);
-    scratch_as_other_user(fail_at_another_users_entries, folder);
-    CU_ASSERT_EQUAL(scratch_entries(folder), 2);
     scratch_close(folder);
 }
 
@@ -261,5 +221,5 @@ static void a_tree_has_the_blocks_of_all_its_entries(void)
 HL_TESTS(tree, HL_CASE(links_are_removed_and_what_they_point_to_stays),
          HL_CASE(what_is_no_folder_stays_and_what_is_missing_is_success),
          HL_CASE(a_thousand_levels_need_few_descriptors), HL_CASE(many_folders_side_by_side_are_removed),
-         HL_CASE(read_only_folders_of_its_own_are_removed), HL_CASE(another_users_folder_is_not_emptied),
-         HL_CASE(no_mount_is_crossed), HL_CASE(a_tree_has_the_blocks_of_all_its_entries));
+         HL_CASE(read_only_folders_of_its_own_are_removed), HL_CASE(no_mount_is_crossed),
+         HL_CASE(a_tree_has_the_blocks_of_all_its_entries));
