@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/testing/cunit.h"
+#include "core/weights/storage/magic.h"
 #include "core/weights/storage/scratch.h"
 #include "core/weights/storage/storage.h"
 
@@ -195,6 +196,27 @@ static void the_last_of_a_hundred_thousand_mounts_is_found(void)
     free(text);
 }
 
+static void a_number_of_another_file_system_contradicts_the_name(void)
+{
+    static const struct {
+        const char *type;
+        uint32_t magic;
+    } pairs[] = {
+        {"ext2", 0xEF53},      {"ext4", 0xEF53},        {"xfs", 0x58465342},    {"btrfs", 0x9123683E},
+        {"f2fs", 0xF2F52010},  {"overlay", 0x794C7630}, {"erofs", 0xE0F5E1E2},  {"tmpfs", 0x01021994},
+        {"ramfs", 0x858458F6}, {"rootfs", 0x01021994},  {"rootfs", 0x858458F6}, {"nfs4", 0x6969},
+        {"cifs", 0xFF534D42},  {"smb3", 0xFE534D42},    {"9p", 0x01021997},     {"fuseblk", 0x65735546}};
+    static const uint32_t hugetlbfs = 0x958458F6, proc = 0x9FA0;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        CU_ASSERT_FALSE(hl_magic_contradicts(pairs[i].type, pairs[i].magic));
+        CU_ASSERT_TRUE(hl_magic_contradicts(pairs[i].type, hugetlbfs));
+        CU_ASSERT_TRUE(hl_magic_contradicts(pairs[i].type, 0));
+    }
+    CU_ASSERT_TRUE(hl_magic_contradicts("ext4", 0x6969));
+    CU_ASSERT_FALSE(hl_magic_contradicts("proc", proc));
+    CU_ASSERT_FALSE(hl_magic_contradicts("fuse.sshfs", hugetlbfs));
+}
+
 static void the_file_system_of_an_open_file_is_found(void)
 {
     hl_error err = {0};
@@ -272,5 +294,6 @@ HL_TESTS(filesystem, HL_CASE(every_type_has_its_class_by_name_alone_and_in_a_lin
          HL_CASE(a_type_too_long_is_cut_and_unknown), HL_CASE(every_malformed_line_is_refused),
          HL_CASE(every_cut_of_the_text_is_noticed), HL_CASE(a_nul_inside_is_no_end),
          HL_CASE(the_last_of_a_hundred_thousand_mounts_is_found),
+         HL_CASE(a_number_of_another_file_system_contradicts_the_name),
          HL_CASE(the_file_system_of_an_open_file_is_found), HL_CASE(a_mount_that_is_not_visible_is_an_error),
          HL_CASE(each_of_real_stacked_mounts_is_told_apart), HL_CASE(free_space_is_asked_of_an_open_folder));

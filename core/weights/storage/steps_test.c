@@ -318,6 +318,151 @@ static void a_process_killed_at_any_step_leaves_the_old_or_the_new(void)
     drop_board();
 }
 
+/* Starts `life` in a child and lets `meanwhile` happen while it is parked at `point`, hit for the n-th time.
+ * Returns its exit status. */
+static int park(int folder, const char *point, uint32_t nth, int (*life)(int folder),
+                void (*meanwhile)(int folder))
+{
+    int status = -1;
+    unsigned rule = hl_fault_arm(board, point, nth, HL_FAULT_PARK, 0);
+    fflush(NULL);
+    pid_t child = fork();
+    CU_ASSERT_TRUE_FATAL(child >= 0);
+    if (child == 0)
+        _exit(life(folder));
+    const bool parked = hl_fault_await_parked(board, rule, 1, HL_FAULT_PATIENCE_NS);
+    CU_ASSERT_TRUE(parked);
+    if (parked)
+        meanwhile(folder);
+    hl_fault_release(board, rule);
+    CU_ASSERT_TRUE(hl_fault_await_exit(child, HL_FAULT_PATIENCE_NS, &status));
+    hl_fault_disarm(board, rule);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int read_to_be_corrupt(int folder)
+{
+    char *text = NULL;
+    size_t bytes;
+    return hl_storage_read_document(folder, "it", 100, false, &text, &bytes, NULL) == HL_E_CORRUPT ? 0 : 1;
+}
+
+static void set_size(int folder, off_t size)
+{
+    int fd = openat(folder, "it", O_WRONLY | O_CLOEXEC);
+    CU_ASSERT_EQUAL(ftruncate(fd, size), 0);
+    close(fd);
+}
+
+static void lengthen(int folder)
+{
+    set_size(folder, 5);
+}
+
+static void shorten(int folder)
+{
+    set_size(folder, 3);
+}
+
+static void a_file_that_grows_or_shrinks_while_it_is_read_is_corrupt(void)
+{
+    int folder = scratch_open();
+    use_board();
+    scratch_write(folder, "it", "text", 0644);
+    CU_ASSERT_EQUAL(park(folder, "weights_read_before", 1, read_to_be_corrupt, shorten), 0);
+    set_size(folder, 4);
+    CU_ASSERT_EQUAL(park(folder, "weights_read_before", 1, read_to_be_corrupt, lengthen), 0);
+    set_size(folder, 4);
+    CU_ASSERT_EQUAL(park(folder, "weights_read_before", 2, read_to_be_corrupt, lengthen), 0);
+    drop_board();
+    scratch_close(folder);
+}
+
+enum { LEVELS = 80, MOVED_LEVEL = 70 };
+
+static int open_level(int folder, int level)
+{
+    int at = openat(folder, "tree", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < level; i++) {
+        int below = openat(at, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        close(at);
+        at = below;
+    }
+    return at;
+}
+
+static int remove_to_be_stale(int folder)
+{
+    hl_error err = {0};
+    return hl_storage_remove_tree(folder, "tree", &err) == HL_E_SYSTEM && err.sys_errno == ESTALE ? 0 : 1;
+}
+
+static int remove_to_be_busy(int folder)
+{
+    hl_error err = {0};
+    return hl_storage_remove_tree(folder, "tree", &err) == HL_E_SYSTEM && err.sys_errno == ENOTEMPTY ? 0 : 1;
+}
+
+static int remove_to_succeed(int folder)
+{
+    return hl_storage_remove_tree(folder, "tree", NULL) == HL_OK ? 0 : 1;
+}
+
+static void move_a_folder_away(int folder)
+{
+    int at = open_level(folder, MOVED_LEVEL);
+    CU_ASSERT_EQUAL(renameat(at, "d", folder, "moved"), 0);
+    close(at);
+}
+
+static void remove_the_file(int folder)
+{
+    int at = open_level(folder, LEVELS);
+    CU_ASSERT_EQUAL(unlinkat(at, "file", 0), 0);
+    close(at);
+}
+
+static void add_a_file_at_the_top(int folder)
+{
+    scratch_write(folder, "tree/late", "x", 0444);
+}
+
+static void make_deep(int folder)
+{
+    CU_ASSERT_EQUAL_FATAL(mkdirat(folder, "tree", 0755), 0);
+    for (int level = 0; level < LEVELS; level++) {
+        int at = open_level(folder, level);
+        CU_ASSERT_EQUAL_FATAL(mkdirat(at, "d", 0755), 0);
+        close(at);
+    }
+    int at = open_level(folder, LEVELS);
+    scratch_write(at, "file", "x", 0444);
+    close(at);
+}
+
+/* On the way down each folder is hit once as an entry, so the file at the bottom is the hit behind them. */
+static void removal_meets_others_at_work(void)
+{
+    int folder = scratch_open();
+    use_board();
+    scratch_write(folder, "kept", "kept", 0444);
+    make_deep(folder);
+    CU_ASSERT_EQUAL(park(folder, "weights_remove_before", LEVELS + 1, remove_to_be_stale, move_a_folder_away),
+                    0);
+    CU_ASSERT_TRUE(scratch_holds(folder, "kept", "kept") && scratch_exists(folder, "moved"));
+    HL_EXPECT_OK(hl_storage_remove_tree(folder, "moved", NULL), (hl_error){0});
+    HL_EXPECT_OK(hl_storage_remove_tree(folder, "tree", NULL), (hl_error){0});
+    make_deep(folder);
+    CU_ASSERT_EQUAL(
+        park(folder, "weights_remove_before", LEVELS + 1, remove_to_be_busy, add_a_file_at_the_top), 0);
+    HL_EXPECT_OK(hl_storage_remove_tree(folder, "tree", NULL), (hl_error){0});
+    make_deep(folder);
+    CU_ASSERT_EQUAL(park(folder, "weights_remove_before", LEVELS + 1, remove_to_succeed, remove_the_file), 0);
+    CU_ASSERT_EQUAL(scratch_entries(folder), 1);
+    drop_board();
+    scratch_close(folder);
+}
+
 HL_TESTS(steps, HL_CASE(a_document_is_created_whole_or_not_at_all),
          HL_CASE(a_failed_replacement_leaves_what_was_there),
          HL_CASE(an_old_document_that_cannot_be_removed_comes_back), HL_CASE(short_writes_go_on),
@@ -325,4 +470,6 @@ HL_TESTS(steps, HL_CASE(a_document_is_created_whole_or_not_at_all),
          HL_CASE(a_folder_that_cannot_be_made_is_an_error_unless_it_is_there),
          HL_CASE(removal_stops_at_a_failure_and_is_finished_by_the_next),
          HL_CASE(entries_that_vanish_on_the_way_are_no_failure),
+         HL_CASE(a_file_that_grows_or_shrinks_while_it_is_read_is_corrupt),
+         HL_CASE(removal_meets_others_at_work),
          HL_CASE(a_process_killed_at_any_step_leaves_the_old_or_the_new));
