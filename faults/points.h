@@ -18,6 +18,7 @@
     S(weights_lock_open)         /* lock */                                                                  \
     S(weights_read)              /* storage: reading a document */                                           \
     S(weights_payload_read)      /* store: reading a payload to hash it */                                   \
+    S(weights_entry_find)        /* store: an artifact's folder, looked for */                               \
     S(weights_entry_open)        /* store: an artifact's folder */                                           \
     S(weights_deny_open)         /* store: a deny marker, looked for */                                      \
     S(weights_deny_write)        /* store: a deny marker, created */                                         \
