@@ -135,7 +135,7 @@ struct hl_hash_job {
     struct hl_hash_range *ranges;     /* inside it, any order */
     size_t range_count;
 };
-/* compare: the sums are expected ones; else they are filled. */
+/* compare: the sums are expected ones, and an empty one is not looked at; else all are filled. */
 hl_status hl_hash_run(struct hl_hash_job *jobs, size_t count, uint32_t threads, bool compare, hl_error *err);
 
 /* --- leases: lease.c, lookup.c --- */
