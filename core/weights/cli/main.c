@@ -1,0 +1,36 @@
+#include <stdio.h>
+
+#include "core/weights/cli/arguments.h"
+#include "core/weights/cli/cli.h"
+#include "core/weights/cli/commands.h"
+
+int hl_weights_main(int argc, char **argv)
+{
+    struct weights_arguments arguments;
+    const int code = weights_parse_arguments(argc, argv, &arguments);
+    if (code != WEIGHTS_DONE)
+        return code;
+    if (arguments.help) {
+        fputs(weights_usage, stdout);
+        return fflush(stdout) == 0 ? WEIGHTS_DONE : WEIGHTS_FAILED;
+    }
+    switch (arguments.command) {
+    case WEIGHTS_IMPORT:
+        return weights_import(&arguments);
+    case WEIGHTS_LS:
+        return weights_list(&arguments);
+    case WEIGHTS_SHOW:
+        return weights_show(&arguments);
+    case WEIGHTS_VERIFY:
+        return weights_verify(&arguments);
+    case WEIGHTS_DENY:
+        return weights_deny(&arguments);
+    case WEIGHTS_CLEAN:
+        return weights_clean(&arguments);
+    case WEIGHTS_WHERE:
+        return weights_where(&arguments);
+    case WEIGHTS_IDENTITY:
+        return weights_show_identity(&arguments);
+    }
+    return WEIGHTS_USAGE;
+}
