@@ -2,22 +2,10 @@
 #ifndef CORE_ARENA_ARENA_PRIVATE_H
 #define CORE_ARENA_ARENA_PRIVATE_H
 
-#include <fcntl.h>
 #include <stdatomic.h>
 
 #include "core/arena/allocator.h"
 #include "core/arena/arena.h"
-
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
-#ifndef F_SEAL_EXEC
-#define F_SEAL_EXEC 0x0020 /* Linux 6.3 */
-#endif
-
-/* The seals of every arena. With them no process can make a mapping's pages vanish, so no access raises
- * SIGBUS. */
-#define HL_ARENA_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 struct hl_arena {
     uint64_t id;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/arena/arena_private.h"
+#include "core/base/memfd.h"
 #include "core/testing/cunit.h"
 #include "hostlane/limits.h"
 

@@ -2,12 +2,12 @@
 #include <inttypes.h>
 #include <linux/magic.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "core/arena/arena_private.h"
 #include "core/base/error.h"
+#include "core/base/memfd.h"
 #include "hostlane/limits.h"
 
 static const char stage[] = "arena.import";
@@ -24,32 +24,11 @@ static hl_status check_arguments(uint64_t arena_id, uint64_t bytes, hl_error *er
     return HL_OK;
 }
 
-/* Only a memfd can have both size seals: what else knows seals at all (a file on tmpfs) is born with
- * F_SEAL_SEAL alone. A seal on writing would make the mapping or its registration fail later, and F_SEAL_EXEC
- * says nothing about the data. */
-static hl_status check_seals(int fd, hl_error *err)
+static hl_status check_page_size(int fd, uint64_t bytes, uint64_t *page_bytes, hl_error *err)
 {
-    int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0)
-        return HL_FAIL_ERRNO(err, errno == EINVAL ? HL_E_PERMISSION : HL_E_SYSTEM, stage, errno,
-                             "the fd is not a memfd: its seals cannot be read");
-    if ((seals & ~F_SEAL_EXEC) != HL_ARENA_SEALS)
-        return HL_FAIL(
-            err, HL_E_PERMISSION, stage,
-            "the memfd has seals 0x%x, not exactly those against shrinking, growing and sealing (0x%x)",
-            (unsigned)seals, (unsigned)HL_ARENA_SEALS);
-    return HL_OK;
-}
-
-static hl_status check_size(int fd, uint64_t bytes, uint64_t *page_bytes, hl_error *err)
-{
-    struct stat file;
     struct statfs file_system;
-    if (fstat(fd, &file) != 0 || fstatfs(fd, &file_system) != 0)
+    if (fstatfs(fd, &file_system) != 0)
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot look at the memfd");
-    if ((uint64_t)file.st_size != bytes)
-        return HL_FAIL(err, HL_E_RANGE, stage, "bytes is %" PRIu64 ", but the memfd has %lld", bytes,
-                       (long long)file.st_size);
     *page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     if (file_system.f_type == HUGETLBFS_MAGIC)
         *page_bytes = (uint64_t)file_system.f_bsize;
@@ -71,15 +50,10 @@ hl_status hl_arena_import(int fd, uint64_t arena_id, uint64_t bytes, uint64_t ch
         return HL_FAIL(err, HL_E_NOMEM, stage, "no memory for an arena");
     arena->id = arena_id;
     arena->bytes = bytes;
-    arena->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (arena->fd < 0) {
-        status = HL_FAIL_ERRNO(err, errno == EBADF ? HL_E_INVALID : HL_E_SYSTEM, stage, errno,
-                               "cannot duplicate fd %d", fd);
+    status = hl_memfd_import(fd, bytes, stage, &arena->fd, err);
+    if (status != HL_OK)
         goto err_free;
-    }
-    status = check_seals(arena->fd, err);
-    if (status == HL_OK)
-        status = check_size(arena->fd, bytes, &page_bytes, err);
+    status = check_page_size(arena->fd, bytes, &page_bytes, err);
     if (status == HL_OK)
         status = hl_arena_check_chunk(&chunk_bytes, page_bytes, stage, err);
     if (status != HL_OK)

@@ -12,8 +12,13 @@
 #include <unistd.h>
 
 #include "core/arena/arena_private.h"
+#include "core/base/memfd.h"
 #include "core/testing/cunit.h"
 #include "hostlane/limits.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 enum { BYTES = 256 * 1024, ROLE_SOCKET = 9 };
 static const char role_variable[] = "HL_ARENA_TEST_ROLE";
@@ -85,7 +90,7 @@ static void each_missing_or_extra_seal_is_refused(void)
         int seals = 0;
         for (unsigned i = 0; i < 5; i++)
             seals |= set >> i & 1 ? bits[i] : 0;
-        if (seals == HL_ARENA_SEALS) {
+        if (seals == HL_MEMFD_SEALS) {
             hl_arena *arena = NULL;
             hl_error err;
             int fd = memfd_with(BYTES, seals);
@@ -103,7 +108,7 @@ static void each_missing_or_extra_seal_is_refused(void)
 static void a_memfd_that_may_not_be_written_is_refused(void)
 {
     char path[64];
-    int fd = memfd_with(BYTES, HL_ARENA_SEALS);
+    int fd = memfd_with(BYTES, HL_MEMFD_SEALS);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int read_only = open(path, O_RDONLY | O_CLOEXEC);
     CU_ASSERT_FATAL(read_only >= 0);
@@ -113,19 +118,19 @@ static void a_memfd_that_may_not_be_written_is_refused(void)
 
 static void another_size_than_agreed_is_refused(void)
 {
-    expect_refused(memfd_with(BYTES - 4096, HL_ARENA_SEALS), BYTES, HL_E_RANGE, "bytes");
-    expect_refused(memfd_with(BYTES + 4096, HL_ARENA_SEALS), BYTES, HL_E_RANGE, "bytes");
-    expect_refused(memfd_with(0, HL_ARENA_SEALS), BYTES, HL_E_RANGE, "bytes");
-    expect_refused(memfd_with(BYTES, HL_ARENA_SEALS), UINT64_MAX, HL_E_LIMIT, "bytes");
-    expect_refused(memfd_with(BYTES, HL_ARENA_SEALS), 0, HL_E_INVALID, "bytes");
-    expect_refused(memfd_with(BYTES + 1, HL_ARENA_SEALS), BYTES + 1, HL_E_INVALID, "page size");
+    expect_refused(memfd_with(BYTES - 4096, HL_MEMFD_SEALS), BYTES, HL_E_RANGE, "bytes");
+    expect_refused(memfd_with(BYTES + 4096, HL_MEMFD_SEALS), BYTES, HL_E_RANGE, "bytes");
+    expect_refused(memfd_with(0, HL_MEMFD_SEALS), BYTES, HL_E_RANGE, "bytes");
+    expect_refused(memfd_with(BYTES, HL_MEMFD_SEALS), UINT64_MAX, HL_E_LIMIT, "bytes");
+    expect_refused(memfd_with(BYTES, HL_MEMFD_SEALS), 0, HL_E_INVALID, "bytes");
+    expect_refused(memfd_with(BYTES + 1, HL_MEMFD_SEALS), BYTES + 1, HL_E_INVALID, "page size");
 }
 
 static void bad_arguments_are_refused(void)
 {
     hl_arena *arena = NULL;
     hl_error err;
-    int fd = memfd_with(BYTES, HL_ARENA_SEALS);
+    int fd = memfd_with(BYTES, HL_MEMFD_SEALS);
     CU_ASSERT_EQUAL(hl_arena_import(fd, 0, BYTES, 0, &arena, &err), HL_E_INVALID);
     CU_ASSERT_PTR_NOT_NULL(strstr(err.text, "arena_id"));
     CU_ASSERT_EQUAL(hl_arena_import(fd, 1, BYTES, 4097, &arena, &err), HL_E_INVALID);
@@ -301,7 +306,7 @@ static void an_arena_that_cannot_be_mapped_is_out_of_memory(void)
         }
     hl_arena *arena = NULL;
     hl_error err = {0};
-    int fd = memfd_with(16 * HL_GIB, HL_ARENA_SEALS); /* sparse: importing populates nothing */
+    int fd = memfd_with(16 * HL_GIB, HL_MEMFD_SEALS); /* sparse: importing populates nothing */
     hl_status status = hl_arena_import(fd, 1, 16 * HL_GIB, 0, &arena, &err);
     while (count-- > 0)
         munmap(taken[count].base, taken[count].bytes);

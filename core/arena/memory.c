@@ -11,11 +11,9 @@
 #include "core/arena/touch.h"
 #include "core/base/checked.h"
 #include "core/base/error.h"
+#include "core/base/memfd.h"
 #include "hostlane/limits.h"
 
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008u /* Linux 6.3; it adds F_SEAL_EXEC */
-#endif
 #ifndef MFD_HUGE_2MB
 #define MFD_HUGE_2MB (21u << 26)
 #endif
@@ -93,38 +91,11 @@ static hl_status status_of(int system_error)
     return system_error == ENOMEM || system_error == ENOSPC ? HL_E_NOMEM : HL_E_SYSTEM;
 }
 
-/* A sealed memfd of exactly `bytes`. It is sealed before anybody else can know it. */
-static hl_status open_memfd(uint64_t bytes, enum hl_page_size pages, int *out, hl_error *err)
+static unsigned huge_page_flags(enum hl_page_size pages)
 {
-    static const char stage[] = "arena.memfd";
-    unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     if (pages == HL_PAGES_2M)
-        flags |= MFD_HUGETLB | MFD_HUGE_2MB;
-    else if (pages == HL_PAGES_1G)
-        flags |= MFD_HUGETLB | MFD_HUGE_1GB;
-    /* Some hosts (vm.memfd_noexec) allow only memfds that can't be executed; kernels before 6.3 don't know
-     * the flag. */
-    int fd = memfd_create("hostlane-arena", flags | MFD_NOEXEC_SEAL);
-    if (fd < 0 && errno == EINVAL)
-        fd = memfd_create("hostlane-arena", flags);
-    if (fd < 0)
-        return HL_FAIL_ERRNO(err, status_of(errno), stage, errno, "cannot create a memfd");
-    hl_status status;
-    if (ftruncate(fd, (off_t)bytes) != 0) {
-        status = HL_FAIL_ERRNO(err, status_of(errno), stage, errno, "cannot give a memfd %" PRIu64 " bytes",
-                               bytes);
-        goto err_close;
-    }
-    if (fcntl(fd, F_ADD_SEALS, HL_ARENA_SEALS) != 0) {
-        status = HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot seal a memfd");
-        goto err_close;
-    }
-    *out = fd;
-    return HL_OK;
-
-err_close:
-    close(fd);
-    return status;
+        return MFD_HUGETLB | MFD_HUGE_2MB;
+    return pages == HL_PAGES_1G ? MFD_HUGETLB | MFD_HUGE_1GB : 0;
 }
 
 /* No MADV_DONTFORK: a shared mapping is never copied on write, so a child cannot move the pages under a
@@ -134,10 +105,10 @@ err_close:
  * RLIMIT_MEMLOCK is small in containers. */
 hl_status hl_arena_map(struct hl_arena *arena, const char *stage, hl_error *err)
 {
-    void *base = mmap(NULL, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd, 0);
-    if (base == MAP_FAILED)
-        return HL_FAIL_ERRNO(err, errno == EACCES || errno == EPERM ? HL_E_PERMISSION : status_of(errno),
-                             stage, errno, "cannot map %" PRIu64 " bytes", arena->bytes);
+    void *base = NULL;
+    hl_status status = hl_memfd_map(arena->fd, arena->bytes, stage, &base, err);
+    if (status != HL_OK)
+        return status;
     madvise(base, arena->bytes, MADV_DONTDUMP);
     arena->base = base;
     return HL_OK;
@@ -204,7 +175,8 @@ hl_status hl_arena_create(const struct hl_arena_options *options, hl_arena **out
     status = hl_allocator_create(bytes, chunk_bytes, NULL, &arena->allocator, err);
     if (status != HL_OK)
         goto err_free;
-    status = open_memfd(bytes, options->pages, &arena->fd, err);
+    status = hl_memfd_create("hostlane-arena", huge_page_flags(options->pages), bytes, "arena.memfd",
+                             &arena->fd, err);
     if (status != HL_OK)
         goto err_destroy_allocator;
     status = hl_arena_map(arena, "arena.map", err);

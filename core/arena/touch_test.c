@@ -13,6 +13,7 @@
 
 #include "core/arena/arena_private.h"
 #include "core/arena/host_memory.h"
+#include "core/base/memfd.h"
 #include "core/testing/cunit.h"
 #include "hostlane/limits.h"
 
@@ -40,7 +41,7 @@ static void open_subject(struct subject *subject, uint64_t bytes, uint64_t file_
 {
     int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CU_ASSERT_FATAL(fd >= 0 && ftruncate(fd, (off_t)file_bytes) == 0);
-    CU_ASSERT_EQUAL_FATAL(fcntl(fd, F_ADD_SEALS, HL_ARENA_SEALS), 0);
+    CU_ASSERT_EQUAL_FATAL(fcntl(fd, F_ADD_SEALS, HL_MEMFD_SEALS), 0);
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CU_ASSERT_PTR_NOT_EQUAL_FATAL(base, MAP_FAILED);
     *subject = (struct subject){
