@@ -261,6 +261,21 @@ void hl_fake_producer_init(struct hl_fake_producer *fake, const hl_weight_identi
     };
 }
 
+hl_status hl_fixture_get(struct hl_store_fixture *fixture, const hl_weight_identity *identity,
+                         struct hl_fake_producer *fake, hl_weight_origin *origin, hl_weight_lease **lease,
+                         hl_weight_failure *failure)
+{
+    return hl_weight_store_get_or_build(hl_fixture_store(fixture), identity, HL_WEIGHT_MANIFEST_AND_METADATA,
+                                        &fake->producer, origin, lease, failure);
+}
+
+hl_status hl_fixture_look_up(struct hl_store_fixture *fixture, const hl_weight_identity *identity,
+                             hl_weight_validation validation, hl_weight_lease **lease,
+                             hl_weight_failure *failure)
+{
+    return hl_weight_store_lookup(hl_fixture_store(fixture), identity, validation, lease, failure);
+}
+
 hl_weight_lease *hl_fixture_build_golden(struct hl_store_fixture *fixture)
 {
     hl_weight_identity *identity = hl_fixture_identity(2, 0);

@@ -65,6 +65,27 @@ void hl_fake_producer_init(struct hl_fake_producer *fake, const hl_weight_identi
 /* Writes the golden tensors through a writer, for an `instead`. */
 hl_status hl_fake_produce_golden(hl_weight_writer *writer, hl_error *err);
 
+/* get_or_build in the fixture's store, with metadata validation. */
+hl_status hl_fixture_get(struct hl_store_fixture *fixture, const hl_weight_identity *identity,
+                         struct hl_fake_producer *fake, hl_weight_origin *origin, hl_weight_lease **lease,
+                         hl_weight_failure *failure);
+hl_status hl_fixture_look_up(struct hl_store_fixture *fixture, const hl_weight_identity *identity,
+                             hl_weight_validation validation, hl_weight_lease **lease,
+                             hl_weight_failure *failure);
+
+/* Asserts a failed call's code and whether it may be retried, and shows its text if that is not so. */
+#define HL_EXPECT_FAILURE(call, expected_code, may_retry, failure)                                           \
+    do {                                                                                                     \
+        const hl_status status_ = (call);                                                                    \
+        const bool as_expected_ = status_ == hl_weight_code_status(expected_code) &&                         \
+                                  (failure).code == (expected_code) && (failure).retryable == (may_retry);   \
+        if (!as_expected_)                                                                                   \
+            fprintf(stderr, "%s:%d: %s: %s, code %s, %s: %s\n", __FILE__, __LINE__, #call,                   \
+                    hl_status_name(status_), hl_weight_code_name((failure).code),                            \
+                    (failure).retryable ? "retryable" : "final", (failure).error.text);                      \
+        CU_ASSERT_TRUE(as_expected_);                                                                        \
+    } while (0)
+
 /* get_or_build of the identity with the golden producer, which must succeed; gives the lease. */
 hl_weight_lease *hl_fixture_build_golden(struct hl_store_fixture *fixture);
 
