@@ -68,14 +68,16 @@ static void lock_in_a_read_only_folder(int folder)
     SCRATCH_CHECK(hl_lock_take(folder, HL_LOCK_BUILD, KEY, HL_LOCK_SHARED, 0, false, &lock, &err) ==
                       HL_E_SYSTEM &&
                   err.sys_errno == EACCES);
-    /* Somebody else's lock file. */
-    SCRATCH_CHECK(geteuid() != SCRATCH_OTHER_USER ||
-                  (hl_lock_take(folder, HL_LOCK_DOMAIN_INIT, NULL, HL_LOCK_SHARED, 0, false, &lock, &err) ==
-                       HL_E_SYSTEM &&
-                   err.sys_errno == EACCES));
-    SCRATCH_CHECK(
-        geteuid() != SCRATCH_OTHER_USER ||
-        (hl_lock_is_active(folder, HL_LOCK_DOMAIN_INIT, NULL, &active, &err) == HL_E_SYSTEM && !active));
+    struct stat st;
+    SCRATCH_CHECK(fstatat(folder, "domain-init.lock", &st, AT_SYMLINK_NOFOLLOW) == 0);
+    if (st.st_uid != geteuid()) {
+        active = false;
+        SCRATCH_CHECK(hl_lock_take(folder, HL_LOCK_DOMAIN_INIT, NULL, HL_LOCK_SHARED, 0, true, &lock, &err) ==
+                          HL_E_SYSTEM &&
+                      err.sys_errno == EACCES);
+        SCRATCH_CHECK(hl_lock_is_active(folder, HL_LOCK_DOMAIN_INIT, NULL, &active, &err) == HL_E_SYSTEM &&
+                      !active);
+    }
     SCRATCH_CHECK(fchmod(folder, 0755) == 0);
 }
 

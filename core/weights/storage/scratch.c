@@ -142,18 +142,25 @@ static int own_mounts(void)
     return unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ? errno : 0;
 }
 
-static int own_user_and_mounts(void)
+static bool write_whole(const char *file, const char *text)
 {
-    char map[64];
-    snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
-        return errno;
-    int fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
-    bool mapped = fd >= 0 && write(fd, map, strlen(map)) == (ssize_t)strlen(map);
-    int failed = mapped ? 0 : errno;
+    int fd = open(file, O_WRONLY | O_CLOEXEC);
+    bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     if (fd >= 0)
         close(fd);
-    return failed || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 ? failed : errno;
+    return written;
+}
+
+static int own_user_and_mounts(void)
+{
+    char users[64], groups[64];
+    snprintf(users, sizeof users, "0 %u 1", (unsigned)geteuid());
+    snprintf(groups, sizeof groups, "0 %u 1", (unsigned)getegid());
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || !write_whole("/proc/self/uid_map", users) ||
+        !write_whole("/proc/self/setgroups", "deny") || !write_whole("/proc/self/gid_map", groups) ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+        return errno;
+    return 0;
 }
 
 enum { NOT_BECOME = 100 };
