@@ -18,7 +18,10 @@ cuda_include=$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda
 # Only what it finds is shown, not how much it suppressed. A process takes one file: of several, clang-tidy 14 analyses
 # the second and later with names that it kept from the first, and takes every va_list for an uninitialised one.
 tidy() {
-    clang-tidy --quiet --warnings-as-errors='*' "$1" -- -std=gnu17 -D_GNU_SOURCE -I. -Icore/include \
+    local faults=()
+    # What drives faults exists in that form only; of everything else the production form is looked at.
+    if [[ $1 == faults/* ]] || grep -qE '"faults/(board|testing|sweep/)' "$1"; then faults=(-DHL_FAULTS=1); fi
+    clang-tidy --quiet --warnings-as-errors='*' "$1" -- -std=gnu17 -D_GNU_SOURCE "${faults[@]}" -I. -Icore/include \
         -Iengine/include -Imanager/include \
         -I"$cuda_include" -Wall -Wextra 2>/dev/null
 }

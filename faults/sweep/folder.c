@@ -27,7 +27,7 @@ static bool remove_inside(int parent, const char *name)
         return false;
     }
     for (struct dirent *entry; (entry = readdir(listing));)
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             ok &= remove_inside(fd, entry->d_name);
     closedir(listing);
     return ok && !unlinkat(parent, name, AT_REMOVEDIR);

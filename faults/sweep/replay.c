@@ -87,9 +87,10 @@ bool sweep_case_parse(const char *text, struct sweep_case *one)
 {
     char copy[256];
     *one = (struct sweep_case){0};
-    if (strlen(text) >= sizeof copy)
+    const size_t size = strlen(text) + 1;
+    if (size > sizeof copy)
         return false;
-    strcpy(copy, text);
+    memcpy(copy, text, size);
     char *slash = strchr(copy, '/');
     if (slash) {
         *slash = 0;

@@ -1,5 +1,6 @@
 #include "core/weights/store/coverage.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ static void move_room(struct hl_coverage *coverage, size_t to)
 {
     struct hl_span *const spans = coverage->spans;
     const size_t tail_begin = coverage->capacity - coverage->tail;
+    assert(spans);
     if (to < coverage->head) {
         const size_t count = coverage->head - to;
         memmove(spans + tail_begin - count, spans + to, count * sizeof *spans);
@@ -83,6 +85,7 @@ hl_status hl_coverage_add(struct hl_coverage *coverage, uint64_t begin, uint64_t
         if (status)
             return status;
         move_room(coverage, at);
+        assert(coverage->spans);
         coverage->spans[coverage->head++] = (struct hl_span){begin, end};
     }
     return HL_OK;

@@ -68,10 +68,9 @@ bool hl_departure_is_at(hl_weight_store *store, const char *key, const struct st
 
 static long rename_entry(hl_weight_store *store, const char *key, const char *name, bool tombstone)
 {
-    return tombstone
-               ? HL_FAULT_STEP(weights_clean_rename, renameat(store->artifacts, key, store->quarantine, name))
-               : HL_FAULT_STEP(weights_quarantine_rename,
-                               renameat(store->artifacts, key, store->quarantine, name));
+    if (tombstone)
+        return HL_FAULT_STEP(weights_clean_rename, renameat(store->artifacts, key, store->quarantine, name));
+    return HL_FAULT_STEP(weights_quarantine_rename, renameat(store->artifacts, key, store->quarantine, name));
 }
 
 static hl_status synchronise(hl_weight_store *store, int folder, const char *name, hl_error *err)

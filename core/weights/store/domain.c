@@ -136,6 +136,7 @@ static hl_status open_root(hl_weight_store *store, const hl_weight_store_options
     hl_status status = open_parent(store, &name, &parent, failure);
     if (status != HL_OK)
         return status;
+    assert(name);
     const bool creates = !options->read_only && !options->adopt;
     struct stat st;
     const bool missing = fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;

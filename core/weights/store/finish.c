@@ -92,10 +92,10 @@ hl_status hl_build_finish(hl_weight_writer *writer, const hl_weight_identity *id
     memcpy(build->ready.manifest_sha256, build->manifest->canonical_sha256,
            sizeof build->ready.manifest_sha256);
     memcpy(build->ready.content_sha256, build->manifest->content_sha256, sizeof build->ready.content_sha256);
-    if ((status = hl_storage_uuid(build->ready.publication_id, &err)))
+    if (hl_storage_uuid(build->ready.publication_id, &err))
         return hl_weight_failure_io(failure, HL_WEIGHT_STAGE_PRODUCTION, &err);
     hl_ready_put(&ready, &build->ready);
-    if ((status = hl_text_status(&ready, STAGE, &err))) {
+    if (hl_text_status(&ready, STAGE, &err)) {
         status = hl_weight_failure_io(failure, HL_WEIGHT_STAGE_PRODUCTION, &err);
         goto err_text;
     }

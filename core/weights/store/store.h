@@ -181,8 +181,8 @@ hl_status hl_store_condemn(hl_weight_store *store, const char *key, struct hl_ar
 hl_status hl_quarantine_artifact(hl_weight_store *store, const char *key, const char *reason, hl_error *err);
 /* Makes quarantined folders of KEY immutable again that a crash left writable. */
 hl_status hl_quarantine_reharden(hl_weight_store *store, const char *key, hl_error *err);
-/* Removes tombstones, the deny marker and builds of KEY, in this order, under the build lock and the exclusive
- * artifact lock. */
+/* Removes tombstones, the deny marker and builds of KEY, in this order, under the build lock and the
+ * exclusive artifact lock. */
 hl_status hl_store_sweep_remains(hl_weight_store *store, const char *key, hl_error *err);
 
 /* --- building: build.c, writer.c, payload.c, publish.c, capacity.c --- */
