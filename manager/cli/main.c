@@ -1,4 +1,5 @@
-/* hostlane: asks a Manager what it holds, and tells it an operator's decision. */
+/* hostlane: asks a Manager what it holds, and tells it an operator's decision. `hostlane weights …` is about
+ * host weights, which need no Manager. */
 #include <assert.h>
 #include <ctype.h>
 #include <errno.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/weights/cli/cli.h"
 #include "manager/cli/client.h"
 #include "manager/cli/tables.h"
 #include "manager/socket_path.h"
@@ -39,7 +41,8 @@ static const char usage[] =
     "              operations whose engine died, or broke the protocol, while copying\n"
     "  quarantine release EPOCH RECORD GENERATION TOKEN8 --yes-release-while-dma-may-run --operator NAME\n"
     "              gives the sources of one of them back, as `quarantine list` shows it. A GPU that still\n"
-    "              reads them would read other blocks' bytes: be sure that it does not.\n\n"
+    "              reads them would read other blocks' bytes: be sure that it does not.\n"
+    "  weights …   host weights, without a Manager: hostlane weights --help\n\n"
     "  --socket PATH  the Manager's socket; default $XDG_RUNTIME_DIR/hostlane/manager.sock, else\n"
     "                 /tmp/hostlane-UID/manager.sock\n"
     "  --json         the Manager's answer as it is\n"
@@ -186,6 +189,8 @@ int main(int argc, char *argv[])
 {
     struct arguments arguments = {0};
     int words;
+    if (argc > 1 && strcmp(argv[1], "weights") == 0)
+        return hl_weights_main(argc - 1, argv + 1);
     int code = parse_arguments(argc, argv, &arguments);
     if (code != EXIT_DONE)
         return code;

@@ -230,7 +230,7 @@ static bool print_result(const struct import *import, const hl_weight_lease *lea
     const struct weights_source *source = &import->source;
     const double seconds = (double)(hl_clock_ns() - import->started_ns) / (double)HL_NS_PER_S;
     if (origin == HL_WEIGHT_BUILT)
-        printf("imported %s\n  %zu tensors in %zu files, %s in %s (%s/s)\n", provenance->artifact_key,
+        printf("imported %s\n  tensors %zu, files %zu, %s in %s (%s/s)\n", provenance->artifact_key,
                source->tensor_count, source->file_count, weights_size(size, source->tensor_bytes),
                weights_time(time, seconds),
                weights_size(rate, (uint64_t)((double)source->tensor_bytes / seconds)));
@@ -269,7 +269,7 @@ static int build(struct import *import, hl_weight_store *store, const hl_weight_
     hl_weight_failure failure;
     weights_progress_begin(&import->progress, progress_form(import->arguments), stderr,
                            import->source.tensor_bytes);
-    weights_progress_say(&import->progress, "importing %zu tensors in %zu files, %s",
+    weights_progress_say(&import->progress, "importing tensors %zu, files %zu, %s",
                          import->source.tensor_count, import->source.file_count,
                          weights_size(size, import->source.tensor_bytes));
     const hl_status status = hl_weight_store_get_or_build(store, identity, HL_WEIGHT_MANIFEST_AND_METADATA,

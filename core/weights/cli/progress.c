@@ -16,6 +16,10 @@ const char *weights_time(char text[WEIGHTS_TIME_BYTES], double seconds)
         return text;
     }
     const unsigned whole = (unsigned)(seconds + 0.5);
+    if (seconds < 10) {
+        snprintf(text, WEIGHTS_TIME_BYTES, "%.1f s", seconds);
+        return text;
+    }
     if (whole >= 3600)
         snprintf(text, WEIGHTS_TIME_BYTES, "%u:%02u:%02u", whole / 3600, whole / 60 % 60, whole % 60);
     else

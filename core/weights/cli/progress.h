@@ -24,7 +24,7 @@ void weights_progress_say(struct weights_progress *progress, const char *format,
     __attribute__((format(printf, 2, 3)));
 void weights_progress_end(struct weights_progress *progress); /* takes the bar away */
 
-/* "0:07", "1:02:03" */
+/* "0.7 s", "0:17", "1:02:03" */
 #define WEIGHTS_TIME_BYTES 24
 const char *weights_time(char text[WEIGHTS_TIME_BYTES], double seconds);
 

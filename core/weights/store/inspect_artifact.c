@@ -3,6 +3,7 @@
  * looks. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/weights/store/fingerprint.h"
@@ -108,6 +109,19 @@ static hl_status fill_views(struct snapshot *snapshot, const struct hl_artifact 
     return HL_OK;
 }
 
+/* The manifest outlives the artifact, whose closing would need it. */
+static hl_manifest *take_manifest(struct hl_artifact *artifact)
+{
+    hl_manifest *manifest = artifact->manifest;
+    for (size_t i = 0; artifact->files && i < manifest->file_count; i++)
+        if (artifact->files[i].fd >= 0)
+            close(artifact->files[i].fd);
+    free(artifact->files);
+    artifact->files = NULL;
+    artifact->manifest = NULL;
+    return manifest;
+}
+
 /* Everything that can be said about an open folder. */
 static hl_status describe(struct snapshot *snapshot, hl_weight_store *store, struct hl_artifact *artifact,
                           hl_error *err)
@@ -119,8 +133,7 @@ static hl_status describe(struct snapshot *snapshot, hl_weight_store *store, str
         status = hl_artifact_fingerprint(store, artifact, to->backing_fingerprint, err);
         if (status != HL_OK)
             return status;
-        snapshot->manifest = artifact->manifest; /* taken over */
-        artifact->manifest = NULL;
+        snapshot->manifest = take_manifest(artifact);
     } else {
         read_publication(artifact->folder, to->publication_id);
         snapshot->manifest = read_manifest(artifact->folder);
@@ -150,6 +163,8 @@ static hl_status inspect(struct snapshot *snapshot, hl_weight_store *store, cons
         hl_artifact_validate(store, key, NULL, validation, &artifact, &to->failure);
     to->present = verdict != HL_VERDICT_ABSENT;
     to->valid = verdict == HL_VERDICT_VALID;
+    if (to->present && artifact.folder < 0) /* denied before anything was opened */
+        (void)hl_storage_open_folder(store->artifacts, key, &artifact.folder, NULL);
     if (artifact.folder >= 0 && describe(snapshot, store, &artifact, &err) != HL_OK)
         status = hl_weight_failure_io(failure, HL_WEIGHT_STAGE_LIFECYCLE, &err);
     hl_artifact_close(&artifact);
