@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -153,6 +154,41 @@ static void what_is_no_regular_file_is_no_lock(void)
     }
 }
 
+static void refuse_flock(int folder, int sys_errno, hl_status expected)
+{
+    hl_error err = {0};
+    struct hl_lock lock;
+    bool active = false;
+    const int before = scratch_next_fd();
+    scratch_refuse(SYS_flock, sys_errno);
+    SCRATCH_CHECK(take(folder, HL_LOCK_SHARED, false, &lock, &err) == expected && lock.fd == -1);
+    hl_status status = hl_lock_is_active(folder, HL_LOCK_ARTIFACT, KEY, &active, &err);
+    if (expected == HL_E_BUSY)
+        SCRATCH_CHECK(status == HL_OK && active);
+    else
+        SCRATCH_CHECK(status == expected && err.sys_errno == sys_errno && !active);
+    SCRATCH_CHECK(scratch_next_fd() == before);
+}
+
+static void no_locks_left(int folder)
+{
+    refuse_flock(folder, ENOLCK, HL_E_SYSTEM);
+}
+
+/* What some file systems say for EWOULDBLOCK. */
+static void no_access(int folder)
+{
+    refuse_flock(folder, EACCES, HL_E_BUSY);
+}
+
+static void what_flock_refuses_is_told_apart(void)
+{
+    int folder = scratch_open();
+    scratch_in_child(no_locks_left, folder);
+    scratch_in_child(no_access, folder);
+    scratch_close(folder);
+}
+
 static void activity_is_anybodys_lock_of_any_mode(void)
 {
     hl_error err = {0};
@@ -281,5 +317,5 @@ static void only_lines_of_holders_on_the_inode_name_one(void)
 HL_TESTS(places, HL_CASE(a_missing_file_is_not_found_and_not_made_when_reading_only),
          HL_CASE(a_read_only_folder_has_locks_for_who_only_reads),
          HL_CASE(a_read_only_mount_has_locks_for_who_only_reads), HL_CASE(what_is_no_regular_file_is_no_lock),
-         HL_CASE(activity_is_anybodys_lock_of_any_mode), HL_CASE(holders_are_listed_once_each),
-         HL_CASE(only_lines_of_holders_on_the_inode_name_one));
+         HL_CASE(what_flock_refuses_is_told_apart), HL_CASE(activity_is_anybodys_lock_of_any_mode),
+         HL_CASE(holders_are_listed_once_each), HL_CASE(only_lines_of_holders_on_the_inode_name_one));

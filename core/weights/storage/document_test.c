@@ -1,9 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -228,24 +225,10 @@ static void where_nothing_can_be_reserved_the_size_is_set(void)
     scratch_close(folder);
 }
 
-/* From here on renameat2() is refused with the given errno, as on file systems and kernels that lack it. */
-static bool forbid_renameat2(unsigned short sys_errno)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | sys_errno),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 static void replace_without_swap(int folder)
 {
     hl_error err = {0};
-    SCRATCH_CHECK(forbid_renameat2(EINVAL));
+    scratch_refuse(SYS_renameat2, EINVAL);
     SCRATCH_CHECK(renameat2(folder, "a", folder, "b", RENAME_NOREPLACE) != 0 && errno == EINVAL);
     SCRATCH_CHECK(hl_storage_replace_document(folder, "new", "new", 3, &err) == HL_OK);
     SCRATCH_CHECK(hl_storage_replace_document(folder, "it", "new", 3, &err) == HL_OK);
@@ -256,7 +239,7 @@ static void replace_without_swap(int folder)
 static void replace_with_an_io_error(int folder)
 {
     hl_error err = {0};
-    SCRATCH_CHECK(forbid_renameat2(EIO));
+    scratch_refuse(SYS_renameat2, EIO);
     SCRATCH_CHECK(hl_storage_replace_document(folder, "it", "third", 5, &err) == HL_E_SYSTEM &&
                   err.sys_errno == EIO);
 }

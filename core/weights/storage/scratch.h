@@ -48,4 +48,7 @@ bool scratch_with_mounts(void (*steps)(int folder), int folder);
 /* In such a child: mounts `type` on NAME (a folder of the scratch folder) and opens the root of the mount. */
 int scratch_mount(const char *type, const char *name, unsigned long flags, const char *options);
 
+/* In any child: from here on the kernel answers system calls of that number (SYS_…) with that errno. */
+void scratch_refuse(long number, int sys_errno);
+
 #endif

@@ -88,13 +88,19 @@ static const struct hl_walk_visitor removal = {.enter = removal_enters,
                                                .leave = remove_folder,
                                                .mount = removal_meets_mount};
 
-/* Whether a folder below `parent` is a mount of its own. */
-static bool is_mount(int parent, int folder)
+/* Whether `folder`, opened below `parent`, is a mount of its own. */
+static hl_status check_no_mount(int parent, int folder, const char *name, hl_error *err)
 {
     struct statx above, below;
-    return statx(parent, "", AT_EMPTY_PATH, STATX_MNT_ID, &above) == 0 &&
-           statx(folder, "", AT_EMPTY_PATH, STATX_MNT_ID, &below) == 0 &&
-           (above.stx_mask & below.stx_mask & STATX_MNT_ID) && above.stx_mnt_id != below.stx_mnt_id;
+    const unsigned mask = STATX_BASIC_STATS | STATX_MNT_ID;
+    if (statx(parent, "", AT_EMPTY_PATH, mask, &above) != 0 ||
+        statx(folder, "", AT_EMPTY_PATH, mask, &below) != 0)
+        return HL_FAIL_ERRNO(err, HL_E_SYSTEM, STAGE, errno, "cannot look at the folder %s", name);
+    const bool ids = above.stx_mask & below.stx_mask & STATX_MNT_ID;
+    if (above.stx_dev_major != below.stx_dev_major || above.stx_dev_minor != below.stx_dev_minor ||
+        (ids && above.stx_mnt_id != below.stx_mnt_id))
+        return removal_meets_mount(NULL, name, err);
+    return HL_OK;
 }
 
 hl_status hl_storage_remove_tree(int parent, const char *name, hl_error *err)
@@ -113,9 +119,8 @@ hl_status hl_storage_remove_tree(int parent, const char *name, hl_error *err)
         return HL_OK;
     if (top < 0)
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, STAGE, errno, "cannot open the folder %s", name);
-    if (is_mount(parent, top))
-        status = removal_meets_mount(NULL, name, err);
-    else
+    status = check_no_mount(parent, top, name, err);
+    if (status == HL_OK)
         status = allow_removal(top, NULL, name, err);
     if (status == HL_OK)
         status = hl_walk(top, &removal, err);
@@ -125,25 +130,19 @@ hl_status hl_storage_remove_tree(int parent, const char *name, hl_error *err)
 
 /* --- counting --- */
 
-struct count {
-    uint64_t bytes;
-    dev_t device;
-};
-
 static hl_status counting_enters(void *context, int folder, hl_error *err)
 {
-    struct count *count = context;
+    uint64_t *bytes = context;
     struct stat st;
     if (fstat(folder, &st) != 0)
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, STAGE, errno, "cannot look at a folder");
-    count->device = st.st_dev; /* the walk stays on one */
-    count->bytes += (uint64_t)st.st_blocks * 512;
+    *bytes += (uint64_t)st.st_blocks * 512;
     return HL_OK;
 }
 
 static hl_status counting_sees(void *context, int folder, const char *name, bool *is_folder, hl_error *err)
 {
-    struct count *count = context;
+    uint64_t *bytes = context;
     struct stat st;
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) != 0) {
         if (errno == ENOENT)
@@ -151,8 +150,9 @@ static hl_status counting_sees(void *context, int folder, const char *name, bool
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, STAGE, errno, "cannot look at %s", name);
     }
     *is_folder = S_ISDIR(st.st_mode);
-    if (!*is_folder && st.st_dev == count->device)
-        count->bytes += (uint64_t)st.st_blocks * 512;
+    /* Not compared by device: on overlayfs a file may have another than its folder. */
+    if (!*is_folder)
+        *bytes += (uint64_t)st.st_blocks * 512;
     return HL_OK;
 }
 
@@ -166,11 +166,11 @@ static hl_status counting_meets_mount(void *context, const char *name, hl_error 
 
 hl_status hl_storage_tree_bytes(int directory, uint64_t *bytes, hl_error *err)
 {
-    struct count count = {0};
+    uint64_t counted = 0;
     const struct hl_walk_visitor counting = {
-        .context = &count, .enter = counting_enters, .entry = counting_sees, .mount = counting_meets_mount};
+        .context = &counted, .enter = counting_enters, .entry = counting_sees, .mount = counting_meets_mount};
     hl_status status = hl_walk(directory, &counting, err);
     if (status == HL_OK)
-        *bytes = count.bytes;
+        *bytes = counted;
     return status;
 }
