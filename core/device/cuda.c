@@ -45,6 +45,7 @@ static const struct hl_device_ops ops = {
     .mem_free = hl_cuda_mem_free,
     .fill = hl_cuda_fill,
     .host_register = hl_cuda_host_register,
+    .host_register_read = hl_cuda_host_register_read,
     .host_unregister = hl_cuda_host_unregister,
     .host_pointer = hl_cuda_host_pointer,
     .ipc_export = hl_cuda_ipc_export,
@@ -143,6 +144,8 @@ static hl_status describe(struct hl_cuda_device *cuda, hl_error *err)
     /* Lower case, as the kernel names the device in /sys. */
     for (char *c = info->pci_id; *c; c++)
         *c = (char)tolower((unsigned char)*c);
+    info->read_only_registration =
+        attribute_or_unknown(cuda, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) == 1;
     info->numa_node = attribute_or_unknown(cuda, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
     if (info->numa_node < 0)
         info->numa_node = numa_node_of_pci(info->pci_id);

@@ -61,6 +61,7 @@ hl_status hl_cuda_mem_free(hl_device *dev, hl_devptr ptr, hl_error *err);
 hl_status hl_cuda_fill(hl_device *dev, hl_devptr dst, uint8_t value, size_t bytes, hl_stream stream,
                        hl_error *err);
 hl_status hl_cuda_host_register(hl_device *dev, void *ptr, size_t bytes, hl_error *err);
+hl_status hl_cuda_host_register_read(hl_device *dev, const void *ptr, size_t bytes, hl_error *err);
 hl_status hl_cuda_host_unregister(hl_device *dev, void *ptr, hl_error *err);
 hl_status hl_cuda_host_pointer(hl_device *dev, void *ptr, hl_devptr *mapped, hl_error *err);
 hl_status hl_cuda_ipc_export(hl_device *dev, hl_devptr ptr, struct hl_ipc_export *out, hl_error *err);

@@ -63,6 +63,8 @@ static int attribute(CUdevice_attribute wanted)
         return 227 * 1024;
     case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
         return fake_driver()->numa_node;
+    case CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED:
+        return fake_driver()->read_only_register;
     default:
         return 0;
     }

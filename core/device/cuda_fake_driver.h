@@ -16,6 +16,7 @@ struct fake_driver {
     int compute_major;
     int virtual_arch; /* that the kernels' code was compiled for */
     int numa_node;
+    int read_only_register;
     float elapsed_ms;
     /* Read by the test. */
     int retained;     /* contexts retained and not released */

@@ -48,15 +48,28 @@ hl_status hl_cuda_fill(hl_device *dev, hl_devptr dst, uint8_t value, size_t byte
     return HL_CUDA(cuda, err, STAGE, fill, "cuMemsetD8Async", dst, value, bytes, (CUstream)(void *)stream);
 }
 
-hl_status hl_cuda_host_register(hl_device *dev, void *ptr, size_t bytes, hl_error *err)
+static hl_status register_pages(struct hl_cuda_device *cuda, void *ptr, size_t bytes, unsigned flags,
+                                hl_error *err)
 {
-    struct hl_cuda_device *cuda = hl_cuda_of(dev);
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (!ptr || !bytes || (uintptr_t)ptr % page || bytes % page)
         return HL_FAIL_DEVICE(err, HL_E_INVALID, STAGE, CUDA_ERROR_INVALID_VALUE,
                               "[%p, +%zu): not whole pages of %zu bytes", ptr, bytes, page);
     return HL_CUDA(cuda, err, STAGE, host_register, "cuMemHostRegister", ptr, bytes,
-                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | flags);
+}
+
+hl_status hl_cuda_host_register(hl_device *dev, void *ptr, size_t bytes, hl_error *err)
+{
+    return register_pages(hl_cuda_of(dev), ptr, bytes, 0, err);
+}
+
+hl_status hl_cuda_host_register_read(hl_device *dev, const void *ptr, size_t bytes, hl_error *err)
+{
+    if (!dev->info.read_only_registration)
+        return HL_FAIL_DEVICE(err, HL_E_UNSUPPORTED, STAGE, CUDA_ERROR_NOT_SUPPORTED,
+                              "this device cannot register memory that is only read");
+    return register_pages(hl_cuda_of(dev), (void *)(uintptr_t)ptr, bytes, CU_MEMHOSTREGISTER_READ_ONLY, err);
 }
 
 hl_status hl_cuda_host_unregister(hl_device *dev, void *ptr, hl_error *err)

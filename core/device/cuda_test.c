@@ -39,8 +39,12 @@ static void reset(void)
     } settings = {dlsym(library, "fake_driver")};
     CU_ASSERT_PTR_NOT_NULL_FATAL(settings.object);
     fake = settings.function();
-    *fake = (struct fake_driver){
-        .version = fake_version(), .device_count = 2, .compute_major = 9, .virtual_arch = 90, .numa_node = 1};
+    *fake = (struct fake_driver){.version = fake_version(),
+                                 .device_count = 2,
+                                 .compute_major = 9,
+                                 .virtual_arch = 90,
+                                 .numa_node = 1,
+                                 .read_only_register = 1};
 }
 
 static hl_device *open_device(void)
@@ -76,6 +80,7 @@ static void open_describes_the_device(void)
     CU_ASSERT_EQUAL(dev->info.driver_version, 13000);
     CU_ASSERT_EQUAL(dev->info.memory_bytes, 1ull << 40);
     CU_ASSERT_TRUE(dev->info.bulk_copy);
+    CU_ASSERT_TRUE(dev->info.read_only_registration);
     CU_ASSERT_EQUAL(fake->retained, 1);
     CU_ASSERT_EQUAL(fake->entered, 0);
     CU_ASSERT_EQUAL(fake->modules, 1);
@@ -281,6 +286,8 @@ static bool call(hl_device *dev, unsigned number, const char **function, hl_stat
         CALL("cuLaunchKernel", ops->gather(dev, &gather, STREAM, err));
     case 29:
         CALL("cuLaunchKernel", ops->checksum(dev, &checksum, STREAM, err));
+    case 30:
+        CALL("cuMemHostRegister", ops->host_register_read(dev, page, 4096, err));
     default:
         return false;
     }
@@ -308,7 +315,7 @@ static void each_failing_operation_is_named(void)
         CU_ASSERT_EQUAL(err.device_code, OUT_OF_MEMORY);
         CU_ASSERT_PTR_NOT_NULL(strstr(err.text, function));
     }
-    CU_ASSERT_EQUAL(operations, 30);
+    CU_ASSERT_EQUAL(operations, 31);
     fake->failing = NULL;
     close_device(dev);
 }
@@ -360,6 +367,8 @@ static void flags_are_what_the_interface_promises(void)
     hl_event event;
     HL_EXPECT_OK(dev->ops->host_register(dev, page, 8192, &err), err);
     CU_ASSERT_EQUAL(fake->flags, 0x3); /* portable, mapped */
+    HL_EXPECT_OK(dev->ops->host_register_read(dev, page, 8192, &err), err);
+    CU_ASSERT_EQUAL(fake->flags, 0xb); /* and only read */
     HL_EXPECT_OK(dev->ops->stream_create(dev, &stream, &err), err);
     CU_ASSERT_EQUAL(fake->flags, 0x1); /* does not wait on the null stream */
     HL_EXPECT_OK(dev->ops->event_create(dev, 0, &event, &err), err);
@@ -367,6 +376,23 @@ static void flags_are_what_the_interface_promises(void)
     HL_EXPECT_OK(dev->ops->event_create(dev, HL_EVENT_TIMING, &event, &err), err);
     CU_ASSERT_EQUAL(fake->flags, 0x0);
     HL_EXPECT_STATUS(dev->ops->event_create(dev, 2, &event, &err), HL_E_INVALID, err);
+    close_device(dev);
+}
+
+static void a_device_that_cannot_register_read_only_memory_says_so(void)
+{
+    static const unsigned char page[8192] __attribute__((aligned(4096)));
+    hl_device *dev;
+    hl_error err = {0};
+    reset();
+    fake->read_only_register = 0;
+    HL_REQUIRE_OK(hl_device_open_cuda(0, &dev, &err), err);
+    CU_ASSERT_FALSE(dev->info.read_only_registration);
+    fake->failing = "cuMemHostRegister"; /* is not asked */
+    fake->code = OUT_OF_MEMORY;
+    HL_EXPECT_STATUS(dev->ops->host_register_read(dev, page, 4096, &err), HL_E_UNSUPPORTED, err);
+    CU_ASSERT_EQUAL(err.device_code, 801);
+    fake->failing = NULL;
     close_device(dev);
 }
 
@@ -378,6 +404,7 @@ static void bad_arguments_do_not_reach_the_driver(void)
     hl_error err = {0};
     HL_EXPECT_STATUS(ops->host_register(dev, page + 8, 4096, &err), HL_E_INVALID, err);
     HL_EXPECT_STATUS(ops->host_register(dev, page, 4000, &err), HL_E_INVALID, err);
+    HL_EXPECT_STATUS(ops->host_register_read(dev, page, 4000, &err), HL_E_INVALID, err);
     HL_EXPECT_STATUS(ops->host_register(dev, page, 0, &err), HL_E_INVALID, err);
     HL_EXPECT_STATUS(ops->mem_free(dev, 0, &err), HL_E_INVALID, err);
     HL_EXPECT_STATUS(ops->stream_destroy(dev, NULL, &err), HL_E_INVALID, err);
@@ -571,6 +598,7 @@ HL_TESTS(cuda, HL_CASE(open_describes_the_device), HL_CASE(an_unknown_numa_node_
          HL_CASE(bulk_copies_need_the_device_and_the_code), HL_CASE(enter_and_leave_nest),
          HL_CASE(each_failing_operation_is_named), HL_CASE(driver_codes_map_to_statuses),
          HL_CASE(unfinished_work_is_pending_in_queries_only), HL_CASE(flags_are_what_the_interface_promises),
+         HL_CASE(a_device_that_cannot_register_read_only_memory_says_so),
          HL_CASE(bad_arguments_do_not_reach_the_driver), HL_CASE(empty_work_is_done_at_once),
          HL_CASE(strided_copies_say_which_side_is_host_memory),
          HL_CASE(batches_are_cut_and_empty_copies_left_out), HL_CASE(kernel_launches_have_the_kernels_shape),

@@ -48,7 +48,8 @@ struct hl_device_info {
     int sm_count;
     int driver_version; /* as cuDriverGetVersion: 13000; 0 on the software device */
     uint64_t memory_bytes;
-    bool bulk_copy; /* the gather kernel can use Hopper's bulk asynchronous copies */
+    bool bulk_copy;              /* the gather kernel can use Hopper's bulk asynchronous copies */
+    bool read_only_registration; /* host_register_read works */
 };
 
 enum hl_copy_kind { HL_COPY_H2D, HL_COPY_D2H, HL_COPY_D2D };
@@ -132,6 +133,10 @@ struct hl_device_ops {
 
     /* Pins [ptr, ptr + bytes), both multiples of the page size, and maps it for the device. */
     hl_status (*host_register)(hl_device *dev, void *ptr, size_t bytes, hl_error *err);
+    /* The same for memory that this process may only read, as a file's read-only mapping is: the device, too,
+     * may only read it. host_register refuses such memory. HL_E_UNSUPPORTED without read_only_registration.
+     */
+    hl_status (*host_register_read)(hl_device *dev, const void *ptr, size_t bytes, hl_error *err);
     hl_status (*host_unregister)(hl_device *dev, void *ptr, hl_error *err);
     hl_status (*host_pointer)(hl_device *dev, void *ptr, hl_devptr *mapped, hl_error *err);
 

@@ -35,6 +35,7 @@
     X(freeing_memory_waits_for_its_copies)                                                                   \
     X(a_host_pointer_may_lie_inside_a_registration)                                                          \
     X(unregistered_memory_has_no_device_pointer)                                                             \
+    X(memory_that_is_only_read_is_registered_as_such_or_not_at_all)                                          \
     X(a_second_registration_is_refused)                                                                      \
     X(another_process_uses_an_exported_address)                                                              \
     X(only_device_memory_is_exported)                                                                        \

@@ -130,6 +130,41 @@ void a_second_registration_is_refused(void)
     conformance_close(&c);
 }
 
+/* A file's read-only mapping on a tmpfs, which is where a device can read pages in place. */
+static const unsigned char *map_file_to_read(const void *content)
+{
+    int fd = memfd_create("conformance", MFD_CLOEXEC);
+    CU_ASSERT_TRUE_FATAL(fd >= 0);
+    CU_ASSERT_EQUAL_FATAL(write(fd, content, 2 * PAGE), (ssize_t)(2 * PAGE));
+    void *pages = mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(pages, MAP_FAILED);
+    close(fd);
+    return pages;
+}
+
+void memory_that_is_only_read_is_registered_as_such_or_not_at_all(void)
+{
+    struct conformance c;
+    conformance_open(&c);
+    const unsigned char *pages = map_file_to_read(c.source);
+    void *unwritable = (void *)(uintptr_t)pages;
+    CU_ASSERT_TRUE(c.ops->host_register(c.dev, unwritable, PAGE, &c.err) < 0);
+    CU_ASSERT_NOT_EQUAL(c.err.device_code, 0);
+    hl_status status = c.ops->host_register_read(c.dev, pages, PAGE, &c.err);
+    printf("read-only registration: %s\n", hl_status_name(status));
+    HL_EXPECT_STATUS(status, c.dev->info.read_only_registration ? HL_OK : HL_E_UNSUPPORTED, c.err);
+    if (status == HL_OK) {
+        HL_EXPECT_OK(
+            c.ops->copy(c.dev, HL_COPY_H2D, c.memory, (uintptr_t)pages + 100, 5000, c.stream, &c.err), c.err);
+        conformance_read(&c, c.memory, 5001);
+        CU_ASSERT_EQUAL(memcmp(c.result, c.source + 100, 5000), 0);
+        CU_ASSERT_EQUAL(c.result[5000], 0xdd);
+        HL_EXPECT_OK(c.ops->host_unregister(c.dev, unwritable, &c.err), c.err);
+    }
+    munmap(unwritable, 2 * PAGE);
+    conformance_close(&c);
+}
+
 /* --- another process: this program again, with the export in its environment --- */
 
 #define CHILD_VARIABLE "HOSTLANE_CONFORMANCE_IMPORT"

@@ -53,6 +53,8 @@ hl_status hl_software_status(int code)
         return HL_E_BUSY;
     case SOFTWARE_NOT_REGISTERED:
         return HL_E_NOT_FOUND;
+    case SOFTWARE_NOT_SUPPORTED:
+        return HL_E_UNSUPPORTED;
     default:
         return HL_E_DEVICE;
     }
@@ -99,6 +101,7 @@ static const struct hl_device_ops ops = {
     .mem_free = hl_software_mem_free,
     .fill = hl_software_fill,
     .host_register = hl_software_host_register,
+    .host_register_read = hl_software_host_register_read,
     .host_unregister = hl_software_host_unregister,
     .host_pointer = hl_software_host_pointer,
     .ipc_export = hl_software_ipc_export,
@@ -144,7 +147,8 @@ hl_status hl_device_open_software_with(const struct hl_software_options *options
     dev->head.info = (struct hl_device_info){.kind = HL_DEVICE_SOFTWARE,
                                              .name = "software device",
                                              .numa_node = -1,
-                                             .memory_bytes = dev->options.memory_bytes};
+                                             .memory_bytes = dev->options.memory_bytes,
+                                             .read_only_registration = !options->no_read_only_registration};
     memcpy(dev->head.info.uuid, "hostlane software", sizeof dev->head.info.uuid);
     hl_random_seed(&dev->random, options->seed);
     pthread_mutex_init(&dev->lock, NULL);

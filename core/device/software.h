@@ -48,6 +48,7 @@ struct hl_software_options {
     uint64_t memory_bytes;     /* capacity; 0: 16 GiB. Beyond it mem_alloc fails as CUDA does (code 2) */
     bool single_step; /* no threads: work runs only inside hl_software_step() or a synchronising call */
     uint64_t seed;    /* single_step: orders streams that could both go next */
+    bool no_read_only_registration; /* as GPUs that refuse host_register_read */
 };
 
 hl_status hl_device_open_software_with(const struct hl_software_options *options, hl_device **dev,
@@ -68,8 +69,8 @@ void hl_software_fail_submit(hl_device *dev, uint64_t nth, int device_code);
 /* The n-th operation to execute on any stream from now fails with `device_code`: it and every later operation
  * of its stream is skipped, and the stream's error is sticky. 0 disarms. */
 void hl_software_fail_execution(hl_device *dev, uint64_t nth, int device_code);
-/* The n-th call from now of host_register (1 is the next) fails with `device_code` and the status that goes
- * with it (2: HL_E_NOMEM). 0 disarms. */
+/* The n-th call from now of host_register or host_register_read (1 is the next) fails with `device_code` and
+ * the status that goes with it (2: HL_E_NOMEM). 0 disarms. */
 void hl_software_fail_register(hl_device *dev, uint64_t nth, int device_code);
 
 /* single_step: executes one operation of a stream that can go on, chosen by the seeded generator among them
@@ -79,14 +80,16 @@ void hl_software_fail_register(hl_device *dev, uint64_t nth, int device_code);
 unsigned hl_software_step(hl_device *dev, int choice);
 
 struct hl_software_counts {
-    uint64_t submitted;     /* asynchronous operations */
-    uint64_t executed;      /* of them, those that did their work: not the failed and the skipped */
-    uint64_t violations;    /* accesses the checker refused */
-    uint64_t allocations;   /* live device allocations */
-    uint64_t registrations; /* live host registrations */
-    uint64_t streams;       /* live, the null stream not counted */
-    uint64_t events;        /* live */
-    uint64_t imports;       /* live IPC imports */
+    uint64_t submitted;             /* asynchronous operations */
+    uint64_t executed;              /* of them, those that did their work: not the failed and the skipped */
+    uint64_t violations;            /* accesses the checker refused */
+    uint64_t allocations;           /* live device allocations */
+    uint64_t registrations;         /* live host registrations */
+    uint64_t registered_bytes;      /* in them */
+    uint64_t registered_bytes_peak; /* most at once so far */
+    uint64_t streams;               /* live, the null stream not counted */
+    uint64_t events;                /* live */
+    uint64_t imports;               /* live IPC imports */
 };
 void hl_software_counts(hl_device *dev, struct hl_software_counts *counts);
 

@@ -1,7 +1,7 @@
 /* The parts of the software device that its source files share: software.c (the device and its contexts),
- * software_memory.c (regions), software_ipc.c, software_stream.c (queues, threads, stepping),
- * software_event.c, software_submit.c (checks at submission), software_execute.c (what runs on the device's
- * threads) and software_control.c (test controls).
+ * software_memory.c (regions), software_registration.c, software_ipc.c, software_stream.c (queues, threads,
+ * stepping), software_event.c, software_submit.c (checks at submission), software_execute.c (what runs on the
+ * device's threads) and software_control.c (test controls).
  *
  * Locking. `lock` guards every field below it and in every object of the device; it is never held while bytes
  * move, so copies of two streams overlap. A region that is being read or written is pinned, and mem_free,
@@ -28,6 +28,7 @@ enum software_code {
     SOFTWARE_ALREADY_REGISTERED = 712,
     SOFTWARE_NOT_REGISTERED = 713,
     SOFTWARE_MISALIGNED_ADDRESS = 716,
+    SOFTWARE_NOT_SUPPORTED = 801,
 };
 
 enum region_kind { REGION_DEVICE, REGION_IMPORT, REGION_HOST };
@@ -203,6 +204,7 @@ bool hl_software_read_word(struct software_device *dev, uint64_t addr, uint32_t 
 hl_status hl_software_mem_alloc(hl_device *dev, size_t bytes, hl_devptr *ptr, hl_error *err);
 hl_status hl_software_mem_free(hl_device *dev, hl_devptr ptr, hl_error *err);
 hl_status hl_software_host_register(hl_device *dev, void *ptr, size_t bytes, hl_error *err);
+hl_status hl_software_host_register_read(hl_device *dev, const void *ptr, size_t bytes, hl_error *err);
 hl_status hl_software_host_unregister(hl_device *dev, void *ptr, hl_error *err);
 hl_status hl_software_host_pointer(hl_device *dev, void *ptr, hl_devptr *mapped, hl_error *err);
 hl_status hl_software_memory_info(hl_device *dev, uint64_t *free_bytes, uint64_t *total_bytes, hl_error *err);

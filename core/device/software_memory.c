@@ -1,5 +1,5 @@
 /* The device's address space: allocations, imports and registered host memory, in one table sorted by
- * address. */
+ * address; and its allocations. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -224,92 +224,4 @@ hl_status hl_software_memory_info(hl_device *handle, uint64_t *free_bytes, uint6
     *total_bytes = dev->options.memory_bytes;
     pthread_mutex_unlock(&dev->lock);
     return HL_OK;
-}
-
-static hl_status check_host_range(const void *ptr, size_t bytes, hl_error *err)
-{
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
-    if (!ptr || (uintptr_t)ptr % page)
-        return HL_FAIL_DEVICE(err, HL_E_INVALID, HL_SOFTWARE_STAGE, SOFTWARE_INVALID_VALUE,
-                              "ptr: %p is not a multiple of the page size", ptr);
-    if (!bytes || bytes % page || !hl_add_u64((uintptr_t)ptr, bytes, &end))
-        return HL_FAIL_DEVICE(err, HL_E_INVALID, HL_SOFTWARE_STAGE, SOFTWARE_INVALID_VALUE,
-                              "bytes: %zu is not a positive multiple of the page size", bytes);
-    /* Writes nothing back; answers ENOMEM when a page of the range is not mapped. */
-    if (msync((void *)(uintptr_t)ptr, bytes, MS_ASYNC))
-        return HL_FAIL_DEVICE(err, HL_E_INVALID, HL_SOFTWARE_STAGE, SOFTWARE_INVALID_VALUE,
-                              "ptr: [%p, +%zu) is not mapped in this process", ptr, bytes);
-    return HL_OK;
-}
-
-/* Lock held. Whether this call is the one that hl_software_fail_register() chose. */
-static int chosen_to_fail(struct software_device *dev)
-{
-    return dev->fail_register && --dev->fail_register == 0 ? dev->fail_register_code : 0;
-}
-
-hl_status hl_software_host_register(hl_device *handle, void *ptr, size_t bytes, hl_error *err)
-{
-    struct software_device *dev = software(handle);
-    hl_status status = hl_software_check_entered(handle, "host_register", err);
-    if (!status)
-        status = check_host_range(ptr, bytes, err);
-    if (status)
-        return status;
-    struct software_region *region = calloc(1, sizeof *region);
-    if (!region)
-        return HL_FAIL(err, HL_E_NOMEM, HL_SOFTWARE_STAGE, "no memory for a registration");
-    *region = (struct software_region){
-        .kind = REGION_HOST, .base = (uintptr_t)ptr, .bytes = bytes, .mapped = bytes, .view = ptr, .fd = -1};
-    pthread_mutex_lock(&dev->lock);
-    int code = chosen_to_fail(dev);
-    if (code) {
-        status = HL_FAIL_DEVICE(err, hl_software_status(code), HL_SOFTWARE_STAGE, code,
-                                "registering [%p, +%zu) failed, as the test asked", ptr, bytes);
-        assert(status); /* hl_software_status() gives every code of a failure a failure */
-    } else {
-        status = hl_software_add_region(dev, region, err);
-    }
-    if (status)
-        hl_software_free_region(region);
-    else
-        dev->counts.registrations++;
-    pthread_mutex_unlock(&dev->lock);
-    return status;
-}
-
-hl_status hl_software_host_unregister(hl_device *handle, void *ptr, hl_error *err)
-{
-    struct software_device *dev = software(handle);
-    hl_status status = hl_software_check_entered(handle, "host_unregister", err);
-    if (status)
-        return status;
-    pthread_mutex_lock(&dev->lock);
-    struct software_region *region = hl_software_find_region(dev, (uintptr_t)ptr, 0);
-    if (region && region->kind == REGION_HOST && region->base == (uintptr_t)ptr && !region->dying) {
-        hl_software_remove_region(dev, region);
-        dev->counts.registrations--;
-    } else {
-        status = HL_FAIL_DEVICE(err, HL_E_NOT_FOUND, HL_SOFTWARE_STAGE, SOFTWARE_NOT_REGISTERED,
-                                "ptr: %p is not the start of a registration", ptr);
-    }
-    pthread_mutex_unlock(&dev->lock);
-    return status;
-}
-
-hl_status hl_software_host_pointer(hl_device *handle, void *ptr, hl_devptr *mapped, hl_error *err)
-{
-    struct software_device *dev = software(handle);
-    hl_status status = hl_software_check_entered(handle, "host_pointer", err);
-    if (status)
-        return status;
-    pthread_mutex_lock(&dev->lock);
-    const struct software_region *region = hl_software_find_region(dev, (uintptr_t)ptr, 1);
-    if (region && region->kind == REGION_HOST)
-        *mapped = (uintptr_t)ptr;
-    else
-        status = HL_FAIL_DEVICE(err, HL_E_INVALID, HL_SOFTWARE_STAGE, SOFTWARE_INVALID_VALUE,
-                                "ptr: %p is not registered", ptr);
-    pthread_mutex_unlock(&dev->lock);
-    return status;
 }

@@ -25,6 +25,7 @@ static void every_operation_outside_the_device_is_refused(void)
         t.ops->mem_free(t.dev, t.memory, &t.err),
         t.ops->fill(t.dev, t.memory, 0, 1, t.a, &t.err),
         t.ops->host_register(t.dev, t.host, BENCH_BYTES, &t.err),
+        t.ops->host_register_read(t.dev, t.host, BENCH_BYTES, &t.err),
         t.ops->host_unregister(t.dev, t.host, &t.err),
         t.ops->host_pointer(t.dev, t.host, &number, &t.err),
         t.ops->ipc_export(t.dev, t.memory, &export, &t.err),
@@ -151,6 +152,34 @@ static void registrations_are_whole_mapped_pages(void)
     HL_EXPECT_STATUS(t.ops->host_unregister(t.dev, p + 4096, &t.err), HL_E_NOT_FOUND, t.err);
     HL_EXPECT_OK(t.ops->host_unregister(t.dev, p, &t.err), t.err);
     munmap(p, 4 * 4096);
+    bench_close(&t);
+}
+
+static void registered_bytes_are_counted_with_their_peak(void)
+{
+    struct bench t;
+    struct hl_software_counts counts;
+    bench_open(&t, &plain);
+    HL_EXPECT_OK(t.ops->host_unregister(t.dev, t.host, &t.err), t.err);
+    hl_software_counts(t.dev, &counts);
+    CU_ASSERT_EQUAL(counts.registered_bytes, 0);
+    CU_ASSERT_EQUAL(counts.registered_bytes_peak, BENCH_BYTES);
+    HL_EXPECT_OK(t.ops->host_register_read(t.dev, t.host, BENCH_BYTES, &t.err), t.err);
+    HL_EXPECT_STATUS(t.ops->host_register_read(t.dev, t.host, 4096, &t.err), HL_E_BUSY, t.err);
+    hl_software_counts(t.dev, &counts);
+    CU_ASSERT_EQUAL(counts.registered_bytes, BENCH_BYTES);
+    CU_ASSERT_EQUAL(counts.registered_bytes_peak, BENCH_BYTES);
+    bench_close(&t);
+}
+
+static void a_device_that_cannot_register_read_only_memory_refuses(void)
+{
+    const struct hl_software_options options = {.no_read_only_registration = true};
+    struct bench t;
+    bench_open(&t, &options);
+    CU_ASSERT_FALSE(t.dev->info.read_only_registration);
+    HL_EXPECT_STATUS(t.ops->host_register_read(t.dev, t.host, 4096, &t.err), HL_E_UNSUPPORTED, t.err);
+    CU_ASSERT_EQUAL(t.err.device_code, 801);
     bench_close(&t);
 }
 
@@ -338,7 +367,9 @@ HL_TESTS(software, HL_CASE(every_operation_outside_the_device_is_refused),
          HL_CASE(the_device_entered_last_is_the_current_one), HL_CASE(contexts_nest_up_to_a_bound),
          HL_CASE(allocations_stop_at_the_capacity),
          HL_CASE(memory_that_the_system_cannot_map_gives_its_capacity_back),
-         HL_CASE(registrations_are_whole_mapped_pages), HL_CASE(the_nth_registration_fails_as_armed),
+         HL_CASE(registrations_are_whole_mapped_pages), HL_CASE(registered_bytes_are_counted_with_their_peak),
+         HL_CASE(a_device_that_cannot_register_read_only_memory_refuses),
+         HL_CASE(the_nth_registration_fails_as_armed),
          HL_CASE(copies_outside_known_memory_are_refused_at_submission),
          HL_CASE(other_bad_arguments_are_refused_at_submission),
          HL_CASE(a_copy_may_not_cross_two_registrations), HL_CASE(dead_handles_are_refused),
