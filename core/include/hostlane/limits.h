@@ -59,6 +59,8 @@
 #define HL_WEIGHT_FILE_NAME_BYTES 256u             /* a payload's name with its NUL */
 #define HL_WEIGHT_HASH_THREADS 8u                  /* most threads that hash one artifact, unless asked for */
 #define HL_WEIGHT_HASH_CHUNK_BYTES (8ull * HL_MIB) /* one read while hashing */
+#define HL_UPLOAD_THREADS 64u                      /* threads that copy for one upload */
+#define HL_UPLOAD_SLOT_BYTES (1ull * HL_GIB)       /* one slot of an upload's ring */
 #define HL_SAFETENSORS_HEADER_BYTES (100ull * 1000 * 1000) /* the format's own bound on N */
 #define HL_SAFETENSORS_DATA_ALIGN 4096u                    /* where data start in the aligned layout */
 
