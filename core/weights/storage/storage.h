@@ -67,12 +67,12 @@ hl_status hl_storage_check_file(const struct stat *st, const char *name, hl_erro
 hl_status hl_storage_open_folder(int parent, const char *name, int *fd, hl_error *err);
 
 /* The same, creating it with mode 0700 first when it is missing; with `trusted` checked by
- * hl_storage_check_folder(). */
+ * hl_storage_check_folder(). HL_E_NOSPACE. */
 hl_status hl_storage_make_folder(int parent, const char *name, bool trusted, int *fd, hl_error *err);
 
 /* Opens a regular file with one link (O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) and gives its stat. A
- * pipe or device in its place does not block: HL_E_CORRUPT for anything that is not one regular file.
- * HL_E_SYSTEM with errno. */
+ * pipe or device in its place does not block: HL_E_CORRUPT for anything that is not one regular file, a link
+ * among them. HL_E_SYSTEM with errno. */
 hl_status hl_storage_open_file(int parent, const char *name, struct stat *st, int *fd, hl_error *err);
 
 /* Reads a whole file opened like that. With `trusted`, hl_storage_check_file(). HL_E_LIMIT beyond
@@ -84,8 +84,9 @@ hl_status hl_storage_read_document(int parent, const char *name, size_t max_byte
 /* --- changing --- */
 
 /* Writes NAME by way of a temporary file and a rename; mode 0444; the file and the folder are synchronised.
- * An existing NAME is replaced; on failure it is as before and no temporary file is left. HL_E_SYSTEM,
- * HL_E_NOSPACE (ENOSPC, EDQUOT). */
+ * An existing NAME is replaced; on failure it is as before and no temporary file is left, except that what
+ * was renamed stays on a file system that can't exchange two names (RENAME_EXCHANGE), should synchronising
+ * the folder then fail. A crash may leave ".NAME.UUID.tmp". HL_E_SYSTEM, HL_E_NOSPACE (ENOSPC, EDQUOT). */
 hl_status hl_storage_replace_document(int parent, const char *name, const char *text, size_t bytes,
                                       hl_error *err);
 
@@ -103,7 +104,8 @@ hl_status hl_storage_write_at(int fd, const void *bytes, size_t size, uint64_t o
 hl_status hl_storage_sync(int fd, hl_error *err); /* fsync() */
 
 /* Removes the folder NAME and everything in it, also folders without write permission that this user owns;
- * follows no link, crosses no mount. A missing NAME is success. */
+ * follows no link, crosses no mount (HL_E_SYSTEM with EBUSY). A missing NAME is success; one that is no
+ * folder is not. Stops at the first failure; the next call goes on. */
 hl_status hl_storage_remove_tree(int parent, const char *name, hl_error *err);
 
 /* A random UUID of version 4, as 32 hexadecimal digits, from the kernel's generator. */
