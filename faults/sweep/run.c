@@ -44,9 +44,11 @@ static pid_t start(struct run *run, const hl_fault_board *board, const char *con
     for (; argv[count] && count < MOST_ARGUMENTS; count++)
         full[count] = argv[count];
     full[count] = run->folder;
-    char outcome[64];
+    char outcome[64], faults[64];
     snprintf(outcome, sizeof outcome, HL_SWEEP_OUTCOME "=%s", run->outcome ? run->outcome : "");
-    return hl_fault_spawn_logged(board, full, (const char *const[]){outcome, NULL}, run->log);
+    snprintf(faults, sizeof faults, HL_SWEEP_FAULTS "=%d",
+             run->one->first.nth ? 1 + run->one->has_second : 0);
+    return hl_fault_spawn_logged(board, full, (const char *const[]){outcome, faults, NULL}, run->log);
 }
 
 static bool await(struct run *run, const char *what, pid_t child, int *status)
@@ -134,6 +136,22 @@ static unsigned arm(hl_fault_board *board, const struct sweep_fault *fault)
                         fault->argument);
 }
 
+/* Arms what the scenario's victim always meets. */
+static bool arm_always(struct run *run, hl_fault_board *board)
+{
+    for (const char *const *text = run->bench->scenario->always; text && *text; text++) {
+        struct sweep_case parsed;
+        if (!sweep_case_parse(*text, &parsed) || parsed.first.action != SWEEP_ERROR)
+            return trouble(run, "\"%s\" is no error to meet always", *text);
+        hl_fault_arm_spec(board, &(hl_fault_rule_spec){.point = hl_fault_point_name(parsed.first.point),
+                                                       .nth = parsed.first.nth,
+                                                       .action = HL_FAULT_ERROR,
+                                                       .argument = parsed.first.argument,
+                                                       .persistent = true});
+    }
+    return true;
+}
+
 /* Whether the victim's end is one that its fault allows. */
 static bool judge_end(struct run *run, enum sweep_action action, int status)
 {
@@ -154,6 +172,8 @@ static bool run_victim(struct run *run, hl_fault_board *board)
 {
     const struct sweep_fault *fault = &run->one->first;
     const unsigned rule = arm(board, fault);
+    if (!arm_always(run, board))
+        return false;
     const pid_t victim = start(run, board, run->bench->scenario->victim);
     bool ok = true;
     if (fault->action == SWEEP_PARK_KILL || fault->action == SWEEP_PARK_STOP) {
@@ -258,7 +278,7 @@ bool sweep_count(const struct sweep_bench *bench, unsigned number, uint32_t *hit
     struct run run;
     hl_fault_board *board = hl_fault_board_create();
     bool ok = begin(&run, bench, number, outcome) &&
-              must_end_well(&run, "preparation", NULL, bench->scenario->prepare) &&
+              must_end_well(&run, "preparation", NULL, bench->scenario->prepare) && arm_always(&run, board) &&
               must_end_well(&run, "victim", board, bench->scenario->victim);
     for (uint32_t point = 0; point < hl_fault_point_count(); point++) {
         hits[point] = hl_fault_hits_at(board, point);

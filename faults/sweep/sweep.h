@@ -23,7 +23,8 @@
 #define HL_SWEEP_FAILED 1 /* it reported a failure as it should; right only where an error was injected */
 
 /* What programs after the victim find in their environment: how the victim ended. */
-#define HL_SWEEP_OUTCOME "HL_SWEEP_OUTCOME" /* "killed", "failed" or "done" */
+#define HL_SWEEP_OUTCOME "HL_SWEEP_OUTCOME" /* "killed", "failed" or "done"; "" before it ended */
+#define HL_SWEEP_FAULTS "HL_SWEEP_FAULTS"   /* how many faults the case has: "0" to "2" */
 
 typedef struct hl_sweep_scenario {
     const char *name;
@@ -38,6 +39,9 @@ typedef struct hl_sweep_scenario {
                                    well; NULL: nothing */
     const char *const *check;   /* what must hold at the end, after the recovery if there was a death */
 
+    /* Errors that the victim always meets, from their hit on: "point:nth:errno", ended by NULL; NULL: none.
+     * The way to what is done about a failure. */
+    const char *const *always;
     const int *errors;     /* errno values to inject, ended by 0 */
     uint32_t hits_a_point; /* take only so many hits of a point, the first ones and the last; 0: all. Said in
                               the output */
