@@ -22,9 +22,12 @@ typedef struct hl_upload hl_upload;
 hl_status hl_upload_start(hl_device *dev, hl_weight_lease *lease, const hl_weight_upload_options *options,
                           const hl_weight_destination *destinations, size_t count, hl_upload **upload,
                           hl_error *err);
+/* Both as their namesakes in hostlane/weights_upload.h. */
 hl_status hl_upload_wait_enqueued(hl_upload *upload, int64_t timeout_ns, hl_error *err);
 hl_status hl_upload_wait(hl_upload *upload, int64_t timeout_ns, hl_weight_upload_result *result,
                          hl_error *err);
-void hl_upload_close(hl_upload *upload);
+/* Submits no more, waits for what was submitted, and frees the upload. False: the device could not say that
+ * it has finished, and the upload was kept; then `dev` must stay open, too. */
+bool hl_upload_close(hl_upload *upload);
 
 #endif
