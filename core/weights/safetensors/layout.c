@@ -204,12 +204,12 @@ static hl_status close_header(struct hl_text *text, uint64_t alignment, hl_error
     static const char spaces[HL_SAFETENSORS_DATA_ALIGN] = {[0 ... HL_SAFETENSORS_DATA_ALIGN - 1] = ' '};
     assert(alignment <= sizeof spaces);
     hl_text_append(text, spaces, hl_align_up(text->size, alignment) - text->size);
-    if (text->size - HL_SAFETENSORS_LENGTH_BYTES > HL_SAFETENSORS_HEADER_BYTES)
-        return HL_FAIL(err, HL_E_LIMIT, HL_SAFETENSORS_STAGE, "a header of more than %llu bytes",
-                       HL_SAFETENSORS_HEADER_BYTES);
     hl_status status = hl_text_status(text, HL_SAFETENSORS_STAGE, err);
     if (status != HL_OK)
         return status;
+    if (text->size - HL_SAFETENSORS_LENGTH_BYTES > HL_SAFETENSORS_HEADER_BYTES)
+        return HL_FAIL(err, HL_E_LIMIT, HL_SAFETENSORS_STAGE, "a header of more than %llu bytes",
+                       HL_SAFETENSORS_HEADER_BYTES);
     uint64_t length = text->size - HL_SAFETENSORS_LENGTH_BYTES;
     for (size_t i = 0; i < HL_SAFETENSORS_LENGTH_BYTES; i++)
         text->bytes[i] = (char)(length >> 8 * i & 0xff);
