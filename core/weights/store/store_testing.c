@@ -9,10 +9,12 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <linux/capability.h>
 #include <linux/magic.h>
 
 #include "core/base/clock.h"
@@ -451,17 +453,26 @@ bool hl_child_can_drop(void)
     return geteuid() == 0 && hl_child_end(hl_child_start(become_nobody, NULL)) == 0;
 }
 
-struct nobody {
+static int drop_capabilities(void *context)
+{
+    (void)context;
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    const struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {0};
+    return syscall(SYS_capset, &header, none) != 0;
+}
+
+struct unprivileged {
     struct hl_store_fixture *fixture;
+    int (*become)(void *context);
     int (*run)(void *context);
     void *context;
 };
 
-static int run_as_nobody(void *context)
+static int run_unprivileged(void *context)
 {
-    const struct nobody *nobody = context;
-    struct hl_store_fixture *fixture = nobody->fixture;
-    if (chdir(fixture->base) || become_nobody(NULL))
+    const struct unprivileged *self = context;
+    struct hl_store_fixture *fixture = self->fixture;
+    if (chdir(fixture->base) || self->become(NULL))
         return 125;
     /* Dropping privileges closed /proc/self to the process itself, which the path below goes through. */
     if (prctl(PR_SET_DUMPABLE, 1))
@@ -470,14 +481,25 @@ static int run_as_nobody(void *context)
     snprintf(fixture->base, sizeof fixture->base, "/proc/self/cwd");
     snprintf(fixture->root, sizeof fixture->root, "/proc/self/cwd/domain");
     fixture->options.root = fixture->root;
-    return nobody->run(nobody->context);
+    return self->run(self->context);
 }
 
 int hl_child_run_as_nobody(struct hl_store_fixture *fixture, int (*run)(void *context), void *context)
 {
     REQUIRE(chown(fixture->base, NOBODY, NOBODY) == 0);
-    struct nobody nobody = {fixture, run, context};
-    return hl_child_end(hl_child_start(run_as_nobody, &nobody));
+    struct unprivileged self = {fixture, become_nobody, run, context};
+    return hl_child_end(hl_child_start(run_unprivileged, &self));
+}
+
+int hl_child_run_unprivileged(struct hl_store_fixture *fixture, int (*run)(void *context), void *context)
+{
+    if (hl_child_can_drop()) {
+        fprintf(stderr, "as uid %d\n", NOBODY);
+        return hl_child_run_as_nobody(fixture, run, context);
+    }
+    fprintf(stderr, "as uid %u without capabilities\n", (unsigned)geteuid());
+    struct unprivileged self = {fixture, drop_capabilities, run, context};
+    return hl_child_end(hl_child_start(run_unprivileged, &self));
 }
 
 void hl_pipe_open(int ends[2])

@@ -119,6 +119,9 @@ bool hl_child_can_drop(void);
 /* Runs in a child as uid and gid 65534, which sees the fixture's folder as `/proc/self/cwd` (a parent folder
  * need not be open to it); fixture->root is set so in the child. Gives the folder to that uid. */
 int hl_child_run_as_nobody(struct hl_store_fixture *fixture, int (*run)(void *context), void *context);
+/* The same as somebody whom permissions bind: uid 65534, or, where there is no such uid to become (in Bazel's
+ * sandbox), this user without capabilities. Prints which. */
+int hl_child_run_unprivileged(struct hl_store_fixture *fixture, int (*run)(void *context), void *context);
 /* Bytes through pipes: the test's only synchronisation. */
 void hl_pipe_open(int ends[2]);
 void hl_pipe_send(int fd);
