@@ -74,10 +74,11 @@ static char *replace(const char *text, size_t bytes, const char *from, const cha
     const size_t before = (size_t)(at - text), after = bytes - before - strlen(from);
     char *edited = malloc(bytes + strlen(to) + 1);
     REQUIRE(edited != NULL);
+    const size_t added = strlen(to);
     memcpy(edited, text, before);
-    memcpy(edited + before, to, strlen(to));
-    memcpy(edited + before + strlen(to), at + strlen(from), after);
-    *size = before + strlen(to) + after;
+    memcpy(edited + before, to, added + 1);
+    memcpy(edited + before + added, at + strlen(from), after);
+    *size = before + added + after;
     return edited;
 }
 

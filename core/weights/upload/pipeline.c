@@ -94,6 +94,7 @@ static bool await_prepared(hl_upload *upload, const struct hl_upload_piece *piec
 static size_t collect_copies(const hl_upload *upload, const struct hl_upload_piece *piece)
 {
     size_t count = 0;
+    assert(upload->copies);
     for (size_t i = 0; i < piece->part_count; i++) {
         const struct hl_upload_part *part = &upload->plan.parts[piece->part + i];
         const uint64_t src = upload->route->source(upload, piece, part);

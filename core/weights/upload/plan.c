@@ -53,6 +53,7 @@ static hl_status open_piece(struct planner *planner, size_t target, const struct
             return status;
         plan->pieces = pieces;
     }
+    assert(plan->pieces);
     struct hl_upload_piece *piece = &plan->pieces[plan->piece_count++];
     *piece = *empty;
     piece->part = plan->part_count;
@@ -126,7 +127,7 @@ static hl_status pack(struct planner *planner, const struct hl_upload_target *ta
             .dst = target->dst + done, .offset = target->offset + done, .region = target->region};
         const uint64_t limit = plan->piece_count ? limit_of(planner, plan->piece_count - 1) : 0;
         part.place = piece ? place_in(planner, piece, &part) : 0;
-        if (part.place >= limit || piece->part_count == HL_UPLOAD_PARTS) {
+        if (!piece || part.place >= limit || piece->part_count == HL_UPLOAD_PARTS) {
             hl_status status = open_piece(planner, index, &empty);
             if (status)
                 return status;
