@@ -79,6 +79,7 @@ static char *replace(const char *text, size_t bytes, const char *from, const cha
     memcpy(edited + before, to, added + 1);
     memcpy(edited + before + added, at + strlen(from), after);
     *size = before + added + after;
+    edited[*size] = '\0';
     return edited;
 }
 

@@ -3,6 +3,8 @@
  * Nothing can be stuck: a piece is taken only together with a window, so the pieces under way are consecutive
  * and the first of them always has what it needs. A failure stops workers and submitter; the retirer goes on
  * until it has waited for all that was submitted. */
+#include <assert.h>
+
 #include "core/base/clock.h"
 #include "core/weights/upload/work.h"
 

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <assert.h>
+
 #include "core/base/checked.h"
 #include "core/weights/upload/work.h"
 
