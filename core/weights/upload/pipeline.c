@@ -96,15 +96,16 @@ static bool await_prepared(hl_upload *upload, const struct hl_upload_piece *piec
 static size_t collect_copies(const hl_upload *upload, const struct hl_upload_piece *piece)
 {
     size_t count = 0;
-    assert(upload->copies);
+    struct hl_copy *const copies = upload->copies;
+    assert(copies);
     for (size_t i = 0; i < piece->part_count; i++) {
         const struct hl_upload_part *part = &upload->plan.parts[piece->part + i];
         const uint64_t src = upload->route->source(upload, piece, part);
-        struct hl_copy *last = count ? &upload->copies[count - 1] : NULL;
+        struct hl_copy *last = count ? &copies[count - 1] : NULL;
         if (last && last->src + last->bytes == src && last->dst + last->bytes == part->dst)
             last->bytes += part->bytes;
         else
-            upload->copies[count++] = (struct hl_copy){.dst = part->dst, .src = src, .bytes = part->bytes};
+            copies[count++] = (struct hl_copy){.dst = part->dst, .src = src, .bytes = part->bytes};
     }
     return count;
 }
