@@ -29,12 +29,12 @@ static hl_safetensors *accept(const char *text, uint64_t data_bytes)
 
 static void expect_names(const hl_safetensors *parsed, const char *names)
 {
-    char text[256] = "";
-    for (size_t i = 0; i < parsed->tensor_count; i++) {
-        strcat(text, i ? " " : "");
-        strcat(text, parsed->tensors[i].name);
-    }
-    CU_ASSERT_STRING_EQUAL(text, names);
+    struct hl_text text = {0};
+    for (size_t i = 0; i < parsed->tensor_count; i++)
+        hl_text_print(&text, i ? " %s" : "%s", parsed->tensors[i].name);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text.bytes);
+    CU_ASSERT_STRING_EQUAL(text.bytes, names);
+    hl_text_free(&text);
 }
 
 static void each_of_the_22_dtypes_is_read_with_its_size(void)
@@ -153,13 +153,15 @@ static void empty_tensors_stand_at_the_start_a_boundary_and_the_end(void)
 
 static void many_empty_tensors_share_one_offset_in_name_order(void)
 {
-    char text[8192] = "{";
+    struct hl_text text = {0};
+    hl_text_print(&text, "{");
     for (unsigned i = 0; i < 60; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text),
-                 "`e%02u`:{`dtype`:`F32`,`shape`:[0],`data_offsets`:[%u,%u]},", i * 7 % 60, 4 * (i % 2),
-                 4 * (i % 2));
-    strcat(text, "`data`:{`dtype`:`F32`,`shape`:[1],`data_offsets`:[0,4]}}");
-    hl_safetensors *parsed = accept(text, 4);
+        hl_text_print(&text, "`e%02u`:{`dtype`:`F32`,`shape`:[0],`data_offsets`:[%u,%u]},", i * 7 % 60,
+                      4 * (i % 2), 4 * (i % 2));
+    hl_text_print(&text, "`data`:{`dtype`:`F32`,`shape`:[1],`data_offsets`:[0,4]}}");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text.bytes);
+    hl_safetensors *parsed = accept(text.bytes, 4);
+    hl_text_free(&text);
     CU_ASSERT_EQUAL_FATAL(parsed->tensor_count, 61);
     CU_ASSERT_STRING_EQUAL(parsed->tensors[30].name, "data");
     for (size_t i = 1; i < 61; i++)
@@ -221,26 +223,26 @@ static void data_misaligned_for_their_dtype_are_accepted_and_counted(void)
 static void entries_in_any_order_are_sorted_by_place(void)
 {
     enum { TENSORS = 300 };
-    static char text[TENSORS * 80];
     hl_random random;
     for (uint64_t seed = 1; seed <= 30; seed++) {
+        struct hl_text text = {0};
         uint32_t order[TENSORS];
-        uint64_t begin[TENSORS + 1] = {0};
+        unsigned long long begin[TENSORS + 1] = {0};
         hl_random_seed(&random, seed);
-        size_t count = 1 + hl_random_below(&random, TENSORS), size = 1;
+        size_t count = 1 + hl_random_below(&random, TENSORS);
         for (size_t i = 0; i < count; i++)
             begin[i + 1] = begin[i] + hl_random_below(&random, 4);
         hl_random_permutation(&random, order, count);
-        text[0] = '{';
+        hl_text_print(&text, "{");
         for (size_t k = 0; k < count; k++) {
             uint32_t i = order[k];
-            size += (size_t)snprintf(text + size, sizeof text - size,
-                                     "%s`t%03u`:{`dtype`:`U8`,`shape`:[%llu],`data_offsets`:[%llu,%llu]}",
-                                     k ? "," : "", i, (unsigned long long)(begin[i + 1] - begin[i]),
-                                     (unsigned long long)begin[i], (unsigned long long)begin[i + 1]);
+            hl_text_print(&text, "%s`t%03u`:{`dtype`:`U8`,`shape`:[%llu],`data_offsets`:[%llu,%llu]}",
+                          k ? "," : "", i, begin[i + 1] - begin[i], begin[i], begin[i + 1]);
         }
-        strcpy(text + size, "}");
-        hl_safetensors *parsed = accept(text, begin[count]);
+        hl_text_print(&text, "}");
+        CU_ASSERT_PTR_NOT_NULL_FATAL(text.bytes);
+        hl_safetensors *parsed = accept(text.bytes, begin[count]);
+        hl_text_free(&text);
         CU_ASSERT_EQUAL(parsed->tensor_count, count);
         hl_safetensors_free(parsed);
     }

@@ -358,16 +358,19 @@ static void nesting_beyond_127_is_corrupt_and_127_is_tolerated(void)
 static void more_dimensions_than_the_limit_are_refused(void)
 {
     for (unsigned rank = HL_WEIGHT_RANK; rank <= HL_WEIGHT_RANK + 1; rank++) {
-        char text[1024] = "{`a`:{`dtype`:`U8`,`data_offsets`:[0,1],`shape`:[1";
+        struct hl_text text = {0};
         hl_safetensors *parsed = NULL;
         hl_error err = {0};
+        hl_text_print(&text, "{`a`:{`dtype`:`U8`,`data_offsets`:[0,1],`shape`:[1");
         for (unsigned i = 1; i < rank; i++)
-            strcat(text, ",1");
-        strcat(text, "]}}");
-        HL_EXPECT_STATUS(parse_text(text, 1, HL_SAFETENSORS_STRICT, &parsed, &err),
+            hl_text_print(&text, ",1");
+        hl_text_print(&text, "]}}");
+        CU_ASSERT_PTR_NOT_NULL_FATAL(text.bytes);
+        HL_EXPECT_STATUS(parse_text(text.bytes, 1, HL_SAFETENSORS_STRICT, &parsed, &err),
                          rank > HL_WEIGHT_RANK ? HL_E_LIMIT : HL_OK, err);
         CU_ASSERT_EQUAL(parsed != NULL, rank <= HL_WEIGHT_RANK);
         hl_safetensors_free(parsed);
+        hl_text_free(&text);
     }
 }
 

@@ -4,6 +4,7 @@
  * sound, must be accepted by the tolerant reader when the strict one does, and must be accepted again when it
  * is laid out anew. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -129,9 +130,8 @@ static void use_file(const struct input *input)
 static void take_name(struct input *input, char name[8], size_t index)
 {
     static const char *const parts[] = {"", "a", "_", "\"", "\xc3\xa9", "\xf0\x9f\x98\x80", "\n", "\x7f"};
-    strcpy(name, parts[take(input) % (sizeof parts / sizeof parts[0])]);
-    name[strlen(name) + 1] = '\0';
-    name[strlen(name)] = (char)('A' + index);
+    const char *part = parts[take(input) % (sizeof parts / sizeof parts[0])];
+    snprintf(name, 8, "%s%c", part, (int)('A' + index));
 }
 
 static void use_layout(struct input *input)

@@ -84,8 +84,7 @@ static int read_files(void)
 {
     char *line = NULL;
     size_t capacity = 0;
-    ssize_t size;
-    while ((size = getline(&line, &capacity, stdin)) > 0) {
+    while (getline(&line, &capacity, stdin) > 0) {
         struct hl_text text = {0};
         hl_error err;
         uint64_t bytes = 0;

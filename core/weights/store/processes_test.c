@@ -20,9 +20,10 @@ static hl_weight_failure failure;
 
 /* A process that gets or builds an artifact, and tells how through its exit status. */
 struct builder {
-    unsigned rank; /* of the identity */
-    bool parks;    /* inside produce(), before it returns */
-    bool keeps;    /* the lease, until it is let go on */
+    unsigned rank;  /* of the identity */
+    bool parks;     /* inside produce(), before it returns */
+    bool keeps;     /* the lease, until it is let go on */
+    uint64_t bytes; /* 0: the golden tensors */
     int64_t timeout_ns;
     int arrived[2], proceed[2];
     pid_t child;
@@ -36,6 +37,8 @@ static int run_builder(void *context)
     hl_weight_identity *identity = hl_fixture_identity(2, self->rank);
     struct hl_fake_producer fake;
     hl_fake_producer_init(&fake, identity);
+    fake.files = fake.tensors = self->bytes > 0;
+    fake.tensor_bytes = self->bytes;
     if (self->parks) {
         fake.arrived = self->arrived[1];
         fake.proceed = self->proceed[0];
@@ -304,6 +307,24 @@ static void serialized_builders_take_turns_and_warm_hits_do_not_wait(void)
     end();
 }
 
+/* Each alone fits; the second hears so after the first has ended, not both in the middle. */
+static void serialized_builders_do_not_exceed_the_store_together(void)
+{
+    struct builder first = {.rank = 0, .bytes = 100 * 1024}, second = {.rank = 1, .bytes = 100 * 1024};
+    begin();
+    fixture.options.admission = HL_WEIGHT_ADMISSION_SERIALIZED;
+    fixture.options.max_store_bytes = 192 * 1024;
+    start_parked(&first);
+    start(&second);
+    await_waiting(second.child, "/domain-build.lock");
+    CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "tmp", ""), 1);
+    CU_ASSERT_EQUAL(let_finish(&first), HL_WEIGHT_BUILT);
+    CU_ASSERT_EQUAL(finish(&second), EXIT_FAILED + HL_WEIGHT_STORE_LIMIT_EXCEEDED);
+    CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "artifacts", ""), 1);
+    CU_ASSERT_TRUE(hl_fixture_exists(&fixture, "artifacts/" HL_GOLDEN_KEY));
+    end();
+}
+
 /* --- removal --- */
 
 static void removal_names_the_builder_or_the_lease_and_waits_for_neither(void)
@@ -360,5 +381,6 @@ HL_TESTS(processes, HL_CASE(of_two_processes_one_builds_and_one_joins),
          HL_CASE(a_builder_that_died_alone_leaves_a_miss),
          HL_CASE(builders_of_different_identities_do_not_wait_for_each_other),
          HL_CASE(serialized_builders_take_turns_and_warm_hits_do_not_wait),
+         HL_CASE(serialized_builders_do_not_exceed_the_store_together),
          HL_CASE(removal_names_the_builder_or_the_lease_and_waits_for_neither),
          HL_CASE(a_reader_in_another_process_holds_up_a_rebuild_only_shortly));
