@@ -33,7 +33,7 @@ static int write_halves(const char *path)
     while (done < sizeof TEXT - 1) {
         const size_t most = done < HALF ? HALF - done : sizeof TEXT - 1 - done;
         const size_t size = HL_FAULT_SHORTENS(weights_write_short, most);
-        const long written = HL_FAULT_STEP(weights_document_write, write(fd, TEXT + done, size));
+        const long written = HL_FAULT_STEP(weights_document_write, write(fd, &TEXT[done], size));
         if (written < 0) {
             close(fd);
             return -1;
