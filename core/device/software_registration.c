@@ -1,25 +1,39 @@
 /* Registered host memory. */
 #include <assert.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "core/base/checked.h"
 #include "core/device/software_internal.h"
 
+/* One line of a map, "BEGIN-END rwxp …"; false for what is left of a long one. */
+static bool read_mapping(const char *line, uint64_t *first, uint64_t *end, const char **permissions)
+{
+    char *at = NULL;
+    *first = strtoull(line, &at, 16);
+    if (at == line || *at != '-')
+        return false;
+    const char *second = at + 1;
+    *end = strtoull(second, &at, 16);
+    *permissions = at + 1;
+    return at != second && *at == ' ' && strlen(*permissions) >= 4;
+}
+
 /* Whether every page of [begin, begin + bytes) is mapped with the permission, as a driver finds when it pins
  * them. A mapping that changes meanwhile is the caller's mistake. */
 static bool is_mapped(uint64_t begin, uint64_t bytes, char permission)
 {
-    char line[512], permissions[5];
+    char line[512];
+    const char *permissions;
     uint64_t first, end, covered = begin;
     FILE *maps = fopen("/proc/self/maps", "re");
     if (!maps)
         return false;
     while (covered < begin + bytes && fgets(line, sizeof line, maps)) {
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &first, &end, permissions) != 3 || end <= covered)
-            continue; /* also what is left of a long line */
+        if (!read_mapping(line, &first, &end, &permissions) || end <= covered)
+            continue;
         if (first > covered || permissions[permission == 'w'] != permission)
             break;
         covered = end;
