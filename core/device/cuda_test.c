@@ -39,12 +39,9 @@ static void reset(void)
     } settings = {dlsym(library, "fake_driver")};
     CU_ASSERT_PTR_NOT_NULL_FATAL(settings.object);
     fake = settings.function();
-    *fake = (struct fake_driver){.version = fake_version(),
-                                 .device_count = 2,
-                                 .compute_major = 9,
-                                 .virtual_arch = 90,
-                                 .numa_node = 1,
-                                 .read_only_register = 1};
+    *fake = (struct fake_driver){
+        .version = fake_version(), .device_count = 2, .compute_major = 9, .virtual_arch = 90, .numa_node = 1};
+    fake->read_only_register = 1;
 }
 
 static hl_device *open_device(void)
@@ -392,7 +389,6 @@ static void a_device_that_cannot_register_read_only_memory_says_so(void)
     fake->code = OUT_OF_MEMORY;
     HL_EXPECT_STATUS(dev->ops->host_register_read(dev, page, 4096, &err), HL_E_UNSUPPORTED, err);
     CU_ASSERT_EQUAL(err.device_code, 801);
-    fake->failing = NULL;
     close_device(dev);
 }
 
@@ -522,16 +518,13 @@ static void bad_launches_are_refused(void)
     REFUSED(g, gather, gather, descriptors, ADDRESS + 4, HL_E_INVALID);
     REFUSED(g, gather, gather, layer_count, HL_GATHER_LAYERS + 1, HL_E_LIMIT);
     const uint32_t ends[] = {2};
-    const struct hl_gather_launch counted = {.descriptors = ADDRESS,
-                                             .count = 2,
-                                             .blocks = 1,
-                                             .layer_count = 1,
-                                             .layer_ends = ends,
-                                             .counters = ADDRESS + 4};
+    struct hl_gather_launch counted = {.descriptors = ADDRESS, .count = 2, .blocks = 1};
+    counted.layer_count = 1;
+    counted.layer_ends = ends;
+    counted.counters = ADDRESS + 4;
     REFUSED(g, counted, gather, counters, 0, HL_E_INVALID);
     REFUSED(g, counted, gather, counters, ADDRESS + 2, HL_E_INVALID);
-    const uint32_t late[] = {3};
-    REFUSED(g, counted, gather, layer_ends, late, HL_E_INVALID);
+    REFUSED(g, counted, gather, layer_ends, (const uint32_t[]){3}, HL_E_INVALID);
     REFUSED(c, checksum, checksum, page_bytes, 12, HL_E_INVALID);
     REFUSED(c, checksum, checksum, offsets, 0, HL_E_INVALID);
     REFUSED(c, checksum, checksum, sums, ADDRESS + 1, HL_E_INVALID);
