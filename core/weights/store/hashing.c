@@ -21,8 +21,8 @@
 
 #define STAGE "weights.hash"
 
-/* One read. It stays in the core's own cache between the copy and the hash, which is measurably faster than
- * hashing HL_WEIGHT_HASH_CHUNK_BYTES at once from memory; the kernel is told of the whole chunk before. */
+/* One read: small enough to stay in the core's own cache between the copy and the hash. The kernel is told of
+ * a whole HL_WEIGHT_HASH_CHUNK_BYTES before. */
 static const size_t slice_bytes = 256 * 1024;
 
 /* One running digest. */
