@@ -5,30 +5,10 @@
  * lock file was put there by something else (a copy of artifacts/ alone): no removal would respect a lease on
  * it, so that none is given. Copies of a domain must bring locks/ along. */
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "core/base/error.h"
+#include "core/weights/store/departure.h"
 #include "core/weights/store/store.h"
-
-/* The holders by process id, for whoever has to find them. */
-static void name_holders(hl_weight_store *store, const char *key, hl_weight_failure *failure)
-{
-    pid_t holders[8];
-    const size_t most = sizeof holders / sizeof holders[0];
-    size_t count = 0;
-    struct hl_text details = {0};
-    hl_lock_holders(store->locks, HL_LOCK_ARTIFACT, key, holders, most, &count);
-    if (count == 0)
-        return;
-    hl_text_print(&details, "{\"holders\":[");
-    for (size_t i = 0; i < count && i < most; i++)
-        hl_text_print(&details, "%s%d", i ? "," : "", (int)holders[i]);
-    hl_text_print(&details, "]}");
-    if (!details.failed)
-        hl_weight_failure_details(failure, details.bytes);
-    hl_text_free(&details);
-}
 
 static enum hl_lookup_result miss(const char *key, hl_weight_failure *failure)
 {
@@ -47,8 +27,8 @@ static bool take_lock(hl_weight_store *store, const char *key, struct hl_lock *l
     if (status == HL_OK)
         return true;
     if (status == HL_E_TIMEOUT) {
-        hl_weight_failure_from(failure, HL_WEIGHT_STAGE_LOOKUP, HL_WEIGHT_ACTIVE_BUILD_TIMEOUT, true, &err);
-        name_holders(store, key, failure);
+        hl_departure_blocked(store, HL_LOCK_ARTIFACT, key, HL_WEIGHT_STAGE_LOOKUP,
+                             HL_WEIGHT_ACTIVE_BUILD_TIMEOUT, &err, failure);
         *result = HL_LOOKUP_TIMEOUT;
     } else {
         hl_weight_failure_io(failure, HL_WEIGHT_STAGE_LOOKUP, &err);
