@@ -48,8 +48,10 @@ void sweep_list_first(struct sweep_list *list, const hl_sweep_scenario *scenario
             if (!sweep_hit_is_taken(nth, hits[point], scenario->hits_a_point))
                 continue;
             add_first(list, point, nth, SWEEP_KILL, 0);
-            add_first(list, point, nth, SWEEP_PARK_KILL, 0);
-            add_first(list, point, nth, SWEEP_PARK_STOP, 0);
+            if (!scenario->light) {
+                add_first(list, point, nth, SWEEP_PARK_KILL, 0);
+                add_first(list, point, nth, SWEEP_PARK_STOP, 0);
+            }
             if (suits[point] == HL_FAULT_ERROR)
                 for (const int *error = scenario->errors; *error; error++)
                     add_first(list, point, nth, SWEEP_ERROR, (uint64_t)*error);

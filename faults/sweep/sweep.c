@@ -117,7 +117,8 @@ static void show_counts(const hl_sweep_scenario *scenario, const uint32_t *hits,
         points += hits[point] > 0;
         sum += hits[point];
     }
-    printf("sweep %s: %u of %u points, %u hits\n", scenario->name, points, hl_fault_point_count(), sum);
+    printf("sweep %s: %u of %u points, %u hits%s\n", scenario->name, points, hl_fault_point_count(), sum,
+           scenario->light ? "; light: neither parks nor second kills" : "");
     show_caps(hits, scenario->hits_a_point);
     printf("    runs: %u kill, %u park and kill, %u park, stop and continue, %u error, %u short, %u drop\n",
            of_action(first, SWEEP_KILL), of_action(first, SWEEP_PARK_KILL), of_action(first, SWEEP_PARK_STOP),
@@ -196,7 +197,7 @@ bool hl_sweep_run(const hl_sweep_scenario *scenario, const char *folder, hl_swee
         sweep_list_first(&first, scenario, hits, suits);
         run_all(&bench, &first, 2);
         unsigned failed = count_list(scenario, &first, 0, totals);
-        const size_t kinds = sweep_list_second(&second, scenario, &first);
+        const size_t kinds = scenario->light ? 0 : sweep_list_second(&second, scenario, &first);
         run_all(&bench, &second, 2 + (unsigned)first.count);
         failed += count_list(scenario, &second, failed, totals);
         for (uint32_t point = 0; point < hl_fault_point_count(); point++)

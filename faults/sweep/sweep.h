@@ -46,6 +46,7 @@ typedef struct hl_sweep_scenario {
     uint32_t hits_a_point; /* take only so many hits of a point, the first ones and the last; 0: all. Said in
                               the output */
     uint32_t second_hits_a_point; /* the same for the second kill */
+    bool light;                   /* neither parks nor second kills: for slow builds. Said in the output */
     uid_t owner;                  /* of the run's folder; the programs themselves change to it */
 } hl_sweep_scenario;
 

@@ -22,6 +22,8 @@ static const char *begin(void)
     return getenv("HL_SWEEP_TOY");
 }
 
+static bool light;
+
 /* Sweeps the toy in these roles; gives the totals, which the caller frees. */
 static bool sweep(const char *victim, const char *recover, hl_sweep_totals *totals)
 {
@@ -34,6 +36,7 @@ static bool sweep(const char *victim, const char *recover, hl_sweep_totals *tota
         .recover = (const char *const[]){toy, recover, NULL},
         .check = (const char *const[]){toy, "check", NULL},
         .errors = errors,
+        .light = light,
         .owner = geteuid(),
     };
     const bool passed = hl_sweep_run(&scenario, folder, totals);
@@ -60,6 +63,15 @@ static void a_program_that_is_right_passes_every_case(void)
     static const char *const hit[] = {"weights_document_open_before", NULL};
     CU_ASSERT_EQUAL(hl_sweep_report(totals, "weights_document_open", hit), 1);
     hl_sweep_totals_free(totals);
+}
+
+static void a_light_sweep_still_finds_what_a_death_or_an_error_leaves(void)
+{
+    light = true;
+    CU_ASSERT_TRUE(sweep_passes("write", "recover"));
+    CU_ASSERT_FALSE(sweep_passes("torn", "look"));
+    CU_ASSERT_FALSE(sweep_passes("litter", "recover"));
+    light = false;
 }
 
 static void half_a_file_after_a_death_is_found(void)
@@ -171,6 +183,7 @@ static void folders_go_whatever_their_modes(void)
 }
 
 HL_TESTS(fault_sweep, HL_CASE(a_program_that_is_right_passes_every_case),
+         HL_CASE(a_light_sweep_still_finds_what_a_death_or_an_error_leaves),
          HL_CASE(half_a_file_after_a_death_is_found), HL_CASE(litter_after_an_error_is_found),
          HL_CASE(success_that_is_none_is_found), HL_CASE(a_recovery_that_fails_is_found),
          HL_CASE(a_program_whose_runs_differ_is_found), HL_CASE(a_case_is_text_that_can_be_read_back),
