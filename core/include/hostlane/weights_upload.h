@@ -26,6 +26,8 @@ typedef struct hl_weight_upload_options {
     uint64_t slot_bytes;           /* of one slot, a multiple of 4096; 0: 8 MiB */
     uint64_t register_chunk_bytes; /* pinned at once on the REGISTERED route; 0: 1 GiB, at most
                                       HL_ARENA_CHUNK_BYTES */
+    uint64_t register_piece_bytes; /* of them, pinned by one call of one thread, a multiple of 4096; 0: an
+                                      eighth of register_chunk_bytes, at most 64 MiB */
     uint32_t copy_threads;         /* 0: one a core but one, at most 8 */
     void *ready_stream; /* CUstream whose work so far must finish before the first byte is written; NULL: none
                          */

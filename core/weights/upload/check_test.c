@@ -152,6 +152,7 @@ static void defaults_are_filled_in(void)
     CU_ASSERT_EQUAL(resolved.staging_bytes, 256 * HL_MIB);
     CU_ASSERT_EQUAL(resolved.slot_bytes, 8 * HL_MIB);
     CU_ASSERT_EQUAL(resolved.register_chunk_bytes, 1 * HL_GIB);
+    CU_ASSERT_EQUAL(resolved.register_piece_bytes, 64 * HL_MIB);
     CU_ASSERT_TRUE(resolved.copy_threads >= 1 && resolved.copy_threads <= 8);
 }
 
@@ -200,6 +201,9 @@ static void options_out_of_bounds_are_refused_by_name(void)
                   "staging_bytes");
     EXPECT_OPTION(options.staging_bytes = HL_ARENA_CHUNK_BYTES + 4096, HL_E_LIMIT, "staging_bytes");
     EXPECT_OPTION(options.register_chunk_bytes = 4097, HL_E_INVALID, "register_chunk_bytes");
+    EXPECT_OPTION(options.register_piece_bytes = 5000, HL_E_INVALID, "register_piece_bytes");
+    EXPECT_OPTION((options.register_chunk_bytes = 8192, options.register_piece_bytes = 12288), HL_E_LIMIT,
+                  "register_piece_bytes");
     EXPECT_OPTION(options.register_chunk_bytes = HL_ARENA_CHUNK_BYTES + 4096, HL_E_LIMIT,
                   "register_chunk_bytes");
     EXPECT_OPTION(options.copy_threads = HL_UPLOAD_THREADS + 1, HL_E_LIMIT, "copy_threads");

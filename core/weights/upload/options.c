@@ -13,6 +13,7 @@
 #define DEFAULT_STAGING (256 * HL_MIB)
 #define DEFAULT_SLOT (8 * HL_MIB)
 #define DEFAULT_CHUNK (1 * HL_GIB)
+#define MOST_PIECE (64 * HL_MIB) /* where it is not given */
 #define DEFAULT_THREADS 8u
 
 void hl_weight_upload_options_init(hl_weight_upload_options *options)
@@ -80,6 +81,10 @@ static void fill_in(hl_weight_upload_options *options)
             options->slot_bytes <= DEFAULT_STAGING / 4 ? DEFAULT_STAGING : 4 * options->slot_bytes;
     if (!options->register_chunk_bytes)
         options->register_chunk_bytes = DEFAULT_CHUNK;
+    if (!options->register_piece_bytes) {
+        const uint64_t eighth = options->register_chunk_bytes / 8 / UNIT * UNIT;
+        options->register_piece_bytes = !eighth ? UNIT : eighth < MOST_PIECE ? eighth : MOST_PIECE;
+    }
     if (!options->copy_threads)
         options->copy_threads = default_threads();
 }
@@ -101,6 +106,9 @@ hl_status hl_upload_options_resolve(const hl_weight_upload_options *options,
     status = check_ring(&filled, err);
     if (!status)
         status = check_bytes("register_chunk_bytes", filled.register_chunk_bytes, HL_ARENA_CHUNK_BYTES, err);
+    if (!status)
+        status = check_bytes("register_piece_bytes", filled.register_piece_bytes, filled.register_chunk_bytes,
+                             err);
     if (status)
         return status;
     if (filled.copy_threads > HL_UPLOAD_THREADS)

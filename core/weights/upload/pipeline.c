@@ -34,6 +34,26 @@ void hl_upload_fail(hl_upload *upload, const hl_error *err)
     pthread_mutex_unlock(&upload->lock);
 }
 
+/* --- windows: all with the lock held --- */
+
+static uint32_t pop_window(hl_upload *upload)
+{
+    const uint32_t window = upload->free_windows[upload->free_head];
+    upload->free_head = (upload->free_head + 1) % upload->window_count;
+    upload->free_count--;
+    return window;
+}
+
+static void push_window(hl_upload *upload, uint32_t window)
+{
+    const uint32_t count = upload->window_count;
+    uint32_t place = (upload->free_head + upload->free_count) % count;
+    if (upload->route->reuse_latest)
+        place = upload->free_head = (upload->free_head + count - 1) % count;
+    upload->free_windows[place] = window;
+    upload->free_count++;
+}
+
 /* --- workers --- */
 
 /* Lock held. Whether the next piece has a window and no page in common with one still under way. */
@@ -53,7 +73,7 @@ static struct hl_upload_piece *take(hl_upload *upload)
         pthread_cond_wait(&upload->may_take, &upload->lock);
     if (!is_failed(upload) && upload->taken_count < upload->plan.piece_count) {
         piece = &upload->plan.pieces[upload->taken_count++];
-        piece->window = upload->free_windows[--upload->free_count];
+        piece->window = pop_window(upload);
         if (upload->taken_count == upload->plan.piece_count)
             pthread_cond_broadcast(&upload->may_take);
         else if (can_take(upload))
@@ -199,7 +219,7 @@ static void retire_pieces(hl_upload *upload)
             return;
         }
         pthread_mutex_lock(&upload->lock);
-        upload->free_windows[upload->free_count++] = piece->window;
+        push_window(upload, piece->window);
         upload->retired_count++;
         pthread_cond_signal(&upload->may_take);
         pthread_mutex_unlock(&upload->lock);

@@ -147,6 +147,35 @@ static hl_status pack(struct planner *planner, const struct hl_upload_target *ta
 
 /* --- REGISTERED --- */
 
+static int compare_ranges(const void *left, const void *right)
+{
+    const struct hl_upload_piece *a = *(struct hl_upload_piece *const *)left;
+    const struct hl_upload_piece *b = *(struct hl_upload_piece *const *)right;
+    if (a->region != b->region)
+        return a->region < b->region ? -1 : 1;
+    return a->begin < b->begin ? -1 : a->begin > b->begin;
+}
+
+/* Whether any page is in two pieces; pieces without pages are in nobody's way. */
+static hl_status find_disjoint(struct planner *planner)
+{
+    struct hl_upload_plan *plan = planner->plan;
+    const struct hl_upload_piece **sorted = calloc(plan->piece_count, sizeof *sorted);
+    size_t used = 0;
+    if (!sorted)
+        return HL_FAIL(planner->err, HL_E_NOMEM, STAGE, "no memory for %zu pieces", plan->piece_count);
+    for (size_t i = 0; i < plan->piece_count; i++)
+        if (plan->pieces[i].begin < plan->pieces[i].end)
+            sorted[used++] = &plan->pieces[i];
+    qsort(sorted, used, sizeof *sorted, compare_ranges);
+    plan->disjoint = true;
+    for (size_t i = 1; i < used; i++)
+        if (sorted[i]->region == sorted[i - 1]->region && sorted[i]->begin < sorted[i - 1]->end)
+            plan->disjoint = false;
+    free(sorted);
+    return HL_OK;
+}
+
 /* The latest of the pieces that may still be on their way with a page of [begin, end). */
 static size_t find_shared(const struct hl_upload_plan *plan, size_t index)
 {
@@ -241,7 +270,7 @@ hl_status hl_upload_plan_staging(const hl_weight_upload_options *options,
 uint64_t hl_upload_chunk_bytes(const hl_weight_upload_options *options)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    const uint64_t bytes = options->register_chunk_bytes / HL_UPLOAD_CHUNKS / page * page;
+    const uint64_t bytes = options->register_piece_bytes / page * page;
     return bytes ? bytes : page;
 }
 
@@ -255,8 +284,12 @@ hl_status hl_upload_plan_registered(const hl_weight_upload_options *options,
                               .page = (uint64_t)sysconf(_SC_PAGESIZE),
                               .err = err};
     hl_status status = plan_targets(&planner, targets, count, pin);
-    for (size_t i = 0; !status && i < plan->piece_count; i++)
+    if (!status)
+        status = find_disjoint(&planner);
+    for (size_t i = 0; !status && !plan->disjoint && i < plan->piece_count; i++)
         plan->pieces[i].after = find_shared(plan, i);
+    if (status)
+        hl_upload_plan_free(plan);
     return status;
 }
 

@@ -1,10 +1,11 @@
-/* REGISTERED: the pages of tmpfs mappings, pinned chunk by chunk where they are. A page that is pinned stays
+/* REGISTERED: the pages of tmpfs mappings, pinned piece by piece where they are. A page that is pinned stays
  * readable for the device even when its file is cut short; one that is not there any more fails to be pinned,
- * which is told from other failures by the file's size. */
-#include <errno.h>
-#include <inttypes.h>
+ * which is told from other failures by the file's size.
+ *
+ * Unpinning costs about as much as pinning. What the device has read stays pinned until its window is wanted
+ * again, when a worker unpins it, or else until the end, which nobody waits for. Only where two pieces have
+ * a page in common, which cannot be pinned twice, the retirer unpins each at once. */
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/checked.h"
@@ -12,40 +13,40 @@
 
 #define STAGE "upload.registered"
 
-static hl_status check_length(const hl_weight_region *region, hl_error *err)
-{
-    struct stat st;
-    if (fstat(region->fd, &st))
-        return HL_FAIL_ERRNO(err, HL_E_SYSTEM, STAGE, errno, "%s: cannot ask for its size",
-                             region->file_name);
-    if ((uint64_t)st.st_size < region->length)
-        return HL_FAIL(err, HL_E_CORRUPT, STAGE,
-                       "%s: ends at byte %jd of %" PRIu64 ": it was cut short after validation",
-                       region->file_name, (intmax_t)st.st_size, region->length);
-    return HL_OK;
-}
-
 static void *address_of(const hl_upload *upload, uint32_t region, uint64_t offset)
 {
     const char *address = hl_weight_lease_region_at(upload->lease, region)->address;
     return (void *)(uintptr_t)(address + offset);
 }
 
-static hl_status pin_chunk(hl_upload *upload, struct hl_upload_piece *piece, hl_error *err)
+static hl_status unpin(hl_upload *upload, struct hl_upload_window *window, hl_error *err)
+{
+    if (!window->pinned)
+        return HL_OK;
+    hl_status status = upload->dev->ops->host_unregister(upload->dev, window->pinned, err);
+    if (!status)
+        window->pinned = NULL;
+    return status;
+}
+
+static hl_status pin_piece(hl_upload *upload, struct hl_upload_piece *piece, hl_error *err)
 {
     struct hl_upload_window *window = &upload->windows[piece->window];
     const size_t bytes = piece->end - piece->begin;
+    hl_status status = unpin(upload, window, err);
+    if (status)
+        return status;
     if (!bytes) /* of a piece for tensors without bytes */
         return HL_OK;
     const hl_weight_region *region = hl_weight_lease_region_at(upload->lease, piece->region);
-    hl_status status = check_length(region, err);
+    status = hl_upload_check_length(region, err);
     if (status)
         return status;
     void *pages = address_of(upload, piece->region, piece->begin);
     (void)madvise(pages, bytes, MADV_POPULATE_READ); /* pinning finds them faster; never a signal */
     status = upload->dev->ops->host_register_read(upload->dev, pages, bytes, err);
     if (status) {
-        (void)check_length(region, err); /* a better reason, if it is one */
+        (void)hl_upload_check_length(region, err); /* a better reason, if it is one */
         return err->status;
     }
     window->pinned = pages;
@@ -60,21 +61,16 @@ static uint64_t address_in_file(const hl_upload *upload, const struct hl_upload_
     return (uintptr_t)address_of(upload, part->region, part->offset);
 }
 
-static hl_status unpin_chunk(hl_upload *upload, struct hl_upload_piece *piece, hl_error *err)
+static hl_status leave_piece(hl_upload *upload, struct hl_upload_piece *piece, hl_error *err)
 {
-    struct hl_upload_window *window = &upload->windows[piece->window];
-    if (!window->pinned)
-        return HL_OK;
-    hl_status status = upload->dev->ops->host_unregister(upload->dev, window->pinned, err);
-    if (!status)
-        window->pinned = NULL;
-    return status;
+    return upload->plan.disjoint ? HL_OK : unpin(upload, &upload->windows[piece->window], err);
 }
 
 const struct hl_upload_route hl_upload_registered = {.name = HL_WEIGHT_UPLOAD_REGISTERED,
-                                                     .prepare = pin_chunk,
+                                                     .prepare = pin_piece,
                                                      .source = address_in_file,
-                                                     .retire = unpin_chunk};
+                                                     .retire = leave_piece,
+                                                     .reuse_latest = false};
 
 /* Pins a page to see: that a driver has the flag does not say that it takes these pages. */
 static hl_status try_page(hl_device *dev, const hl_weight_region *region, hl_error *err)

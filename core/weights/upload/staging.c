@@ -63,6 +63,15 @@ void hl_upload_ring_close(hl_upload *upload)
     upload->ring = NULL;
 }
 
+/* The file was found to end at or before `offset`. */
+static hl_status say_where_it_ends(const hl_weight_region *region, uint64_t offset, hl_error *err)
+{
+    hl_status status = hl_upload_check_length(region, err);
+    return status ? status
+                  : HL_FAIL(err, HL_E_CORRUPT, STAGE, "%s: ended before byte %" PRIu64 " for a while",
+                            region->file_name, offset);
+}
+
 static hl_status read_part(const hl_weight_region *region, const struct hl_upload_part *part,
                            unsigned char *to, hl_error *err)
 {
@@ -71,9 +80,7 @@ static hl_status read_part(const hl_weight_region *region, const struct hl_uploa
         if (got > 0)
             done += (uint64_t)got;
         else if (got == 0)
-            return HL_FAIL(err, HL_E_CORRUPT, STAGE,
-                           "%s: ends at byte %" PRIu64 " of %" PRIu64 ": it was cut short after validation",
-                           region->file_name, part->offset + done, region->length);
+            return say_where_it_ends(region, part->offset + done, err);
         else if (errno != EINTR)
             return HL_FAIL_ERRNO(err, HL_E_SYSTEM, STAGE, errno, "%s: cannot read at byte %" PRIu64,
                                  region->file_name, part->offset + done);
@@ -108,5 +115,8 @@ static hl_status leave_slot(hl_upload *upload, struct hl_upload_piece *piece, hl
     return HL_OK;
 }
 
-const struct hl_upload_route hl_upload_staging = {
-    .name = HL_WEIGHT_UPLOAD_STAGING, .prepare = fill_slot, .source = address_in_slot, .retire = leave_slot};
+const struct hl_upload_route hl_upload_staging = {.name = HL_WEIGHT_UPLOAD_STAGING,
+                                                  .prepare = fill_slot,
+                                                  .source = address_in_slot,
+                                                  .retire = leave_slot,
+                                                  .reuse_latest = true};

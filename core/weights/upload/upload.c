@@ -38,8 +38,9 @@ static hl_status make_plan(hl_upload *upload, hl_error *err)
     if (status)
         return status;
     if (registered) {
+        const uint32_t most = upload->plan.disjoint ? HL_UPLOAD_WINDOWS : HL_UPLOAD_CHUNKS;
         windows = upload->options.register_chunk_bytes / hl_upload_chunk_bytes(&upload->options);
-        windows = windows < HL_UPLOAD_CHUNKS ? windows : HL_UPLOAD_CHUNKS;
+        windows = windows < most ? windows : most;
     } else {
         windows = upload->options.staging_bytes / upload->options.slot_bytes;
     }
@@ -70,7 +71,7 @@ static hl_status create_windows(hl_upload *upload, hl_error *err)
         status = HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory for %u windows", upload->window_count);
     for (uint32_t i = 0; !status && i < upload->window_count; i++) {
         status = upload->dev->ops->event_create(upload->dev, 0, &upload->windows[i].event, err);
-        upload->free_windows[upload->window_count - 1 - i] = i;
+        upload->free_windows[i] = i;
     }
     upload->free_count = upload->window_count;
     if (status)

@@ -21,7 +21,8 @@
 /* Where a part that does not follow its predecessor begins in a slot: a multiple of this. */
 #define HL_UPLOAD_ALIGN 256u
 
-/* Windows that share register_chunk_bytes, so that pages are pinned while others are read. */
+/* Most windows on the REGISTERED route, and most where pieces have pages in common. */
+#define HL_UPLOAD_WINDOWS 4096u
 #define HL_UPLOAD_CHUNKS 8u
 
 /* No earlier piece. */
@@ -63,6 +64,7 @@ struct hl_upload_plan {
     struct hl_upload_piece *pieces;
     size_t piece_count, piece_capacity;
     uint64_t bytes; /* in all */
+    bool disjoint;  /* REGISTERED: no page is in two pieces */
 };
 
 struct hl_upload_window {
@@ -98,8 +100,8 @@ struct hl_upload {
     pthread_cond_t prepared;  /* for the submitter */
     pthread_cond_t submitted; /* for the retirer */
     pthread_cond_t progress;  /* for waiting callers: enqueued or ended */
-    uint32_t *free_windows;   /* a stack: what was used last, and may still be in a cache, is used first */
-    uint32_t free_count;
+    uint32_t *free_windows;   /* a ring of window_count places, taken from its head */
+    uint32_t free_head, free_count;
     size_t taken_count, submitted_count, retired_count; /* of pieces, in order */
     bool submitter_done;
     bool touched;   /* a copy was handed to the device, accepted or not */
@@ -119,6 +121,9 @@ struct hl_upload_route {
                        const struct hl_upload_part *part);
     /* On the retirer's thread, with the device entered, when the device has read the piece. */
     hl_status (*retire)(hl_upload *upload, struct hl_upload_piece *piece, hl_error *err);
+    /* Whether the window retired last is taken first (its slot may still be in a cache), or last (what is
+     * pinned for it stays so for as long as other windows suffice). */
+    bool reuse_latest;
 };
 
 /* options.c: refuses what is wrong, and fills in what is 0. */
@@ -145,6 +150,9 @@ uint64_t hl_upload_chunk_bytes(const hl_weight_upload_options *options);
 extern const struct hl_upload_route hl_upload_staging;
 hl_status hl_upload_ring_open(hl_upload *upload, hl_error *err);
 void hl_upload_ring_close(hl_upload *upload);
+
+/* length.c: HL_E_CORRUPT when the file is shorter than it was when it was validated, saying where it ends. */
+hl_status hl_upload_check_length(const hl_weight_region *region, hl_error *err);
 
 /* registered.c. HL_OK when the device reads the pages of every region in place; the device is entered. */
 extern const struct hl_upload_route hl_upload_registered;
