@@ -154,7 +154,7 @@ static const struct flag *find_flag(const char *word)
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         if (strcmp(word, flags[i].name) == 0)
             return &flags[i];
-    return NULL;
+    return strcmp(word, "-h") == 0 ? find_flag("--help") : NULL;
 }
 
 /* Takes the flag at argv[*at] and its value; `used` collects which. */

@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/weights/cli/commands.h"
+#include "core/weights/cli/interrupt.h"
 #include "core/weights/cli/open.h"
 #include "core/weights/cli/print.h"
 #include "core/weights/cli/progress.h"
@@ -45,6 +46,11 @@ static int compare_aligned(const void *left, const void *right)
     return wide != other ? (wide > other ? -1 : 1) : compare_by_name(left, right);
 }
 
+static hl_status interrupted(hl_error *err)
+{
+    return HL_FAIL(err, HL_E_CANCELLED, STAGE, "interrupted by signal %d", weights_interrupted());
+}
+
 static hl_status copy_tensor(struct import *import, int fd, const struct weights_source_file *file,
                              const struct hl_safetensors_tensor *tensor, hl_weight_payload *payload,
                              size_t index, hl_error *err)
@@ -52,6 +58,8 @@ static hl_status copy_tensor(struct import *import, int fd, const struct weights
     const uint64_t bytes = tensor->end - tensor->begin;
     const uint64_t begin = file->header->data_offset + tensor->begin;
     for (uint64_t done = 0; done < bytes;) {
+        if (weights_interrupted())
+            return interrupted(err);
         const size_t wish = bytes - done < READ_BYTES ? (size_t)(bytes - done) : READ_BYTES;
         const ssize_t got = pread(fd, import->buffer, wish, (off_t)(begin + done));
         if (got < 0 && errno == EINTR)
@@ -128,9 +136,15 @@ static hl_status copy_file(struct import *import, const struct weights_source_fi
 
 /* --- the producer --- */
 
-static hl_status produce(void *context, hl_weight_writer *writer, hl_error *err)
+static enum weights_progress_form progress_form(const struct weights_arguments *arguments)
 {
-    struct import *import = context;
+    if (arguments->json || arguments->quiet)
+        return WEIGHTS_PROGRESS_NONE;
+    return isatty(STDERR_FILENO) ? WEIGHTS_PROGRESS_BAR : WEIGHTS_PROGRESS_LINES;
+}
+
+static hl_status copy_all(struct import *import, hl_weight_writer *writer, hl_error *err)
+{
     const struct weights_source *source = &import->source;
     char size[WEIGHTS_SIZE_BYTES];
     import->buffer = malloc(READ_BYTES);
@@ -149,8 +163,26 @@ static hl_status produce(void *context, hl_weight_writer *writer, hl_error *err)
         status = weights_source_check_unchanged(source, err);
     free(import->buffer);
     import->buffer = NULL;
+    return status;
+}
+
+static hl_status produce(void *context, hl_weight_writer *writer, hl_error *err)
+{
+    struct import *import = context;
+    char size[WEIGHTS_SIZE_BYTES];
+    weights_progress_begin(&import->progress, progress_form(import->arguments), stderr,
+                           import->source.tensor_bytes);
+    weights_progress_say(&import->progress, "importing tensors %zu, files %zu, %s",
+                         import->source.tensor_count, import->source.file_count,
+                         weights_size(size, import->source.tensor_bytes));
+    weights_interrupt_begin();
+    hl_status status = copy_all(import, writer, err);
+    weights_interrupt_end();
+    if (status == HL_OK && weights_interrupted()) /* after the last read */
+        status = interrupted(err);
     if (status == HL_OK)
         weights_progress_say(&import->progress, "publishing");
+    weights_progress_end(&import->progress);
     return status;
 }
 
@@ -245,18 +277,24 @@ static bool print_result(const struct import *import, const hl_weight_lease *lea
 
 /* --- all --- */
 
-static enum weights_progress_form progress_form(const struct weights_arguments *arguments)
+/* Of this moment only: another build may begin and end between here and the store's own wait. */
+static void say_that_it_waits(const struct weights_arguments *arguments, hl_weight_store *store,
+                              const char *key)
 {
-    if (arguments->json || arguments->quiet)
-        return WEIGHTS_PROGRESS_NONE;
-    return isatty(STDERR_FILENO) ? WEIGHTS_PROGRESS_BAR : WEIGHTS_PROGRESS_LINES;
+    hl_weight_artifact_snapshot *artifact = NULL;
+    if (progress_form(arguments) == WEIGHTS_PROGRESS_NONE ||
+        hl_weight_store_inspect_artifact(store, key, HL_WEIGHT_MANIFEST_AND_METADATA, &artifact, NULL) !=
+            HL_OK)
+        return;
+    if (artifact->build_lock_active && !(artifact->present && artifact->valid))
+        fputs("another process builds this artifact or removes it: waiting for it\n", stderr);
+    hl_weight_artifact_snapshot_free(artifact);
 }
 
 static int build(struct import *import, hl_weight_store *store, const hl_weight_identity *identity)
 {
     const char *const keys[] = {hl_weight_identity_key(identity)};
     const bool json = import->arguments->json;
-    char size[WEIGHTS_SIZE_BYTES];
     hl_weight_producer producer = {.size = sizeof producer,
                                    .scope = HL_WEIGHT_SINGLE_PROCESS,
                                    .phase = HL_WEIGHT_PRE_LOAD_SAFE,
@@ -267,14 +305,9 @@ static int build(struct import *import, hl_weight_store *store, const hl_weight_
     hl_weight_lease *lease;
     hl_weight_origin origin;
     hl_weight_failure failure;
-    weights_progress_begin(&import->progress, progress_form(import->arguments), stderr,
-                           import->source.tensor_bytes);
-    weights_progress_say(&import->progress, "importing tensors %zu, files %zu, %s",
-                         import->source.tensor_count, import->source.file_count,
-                         weights_size(size, import->source.tensor_bytes));
+    say_that_it_waits(import->arguments, store, keys[0]);
     const hl_status status = hl_weight_store_get_or_build(store, identity, HL_WEIGHT_MANIFEST_AND_METADATA,
                                                           &producer, &origin, &lease, &failure);
-    weights_progress_end(&import->progress);
     if (status != HL_OK)
         return weights_fail(json, &failure);
     const bool good = json ? print_json(import, lease, origin) : print_result(import, lease, origin);
@@ -313,5 +346,6 @@ int weights_import(const struct weights_arguments *arguments)
     if (code == WEIGHTS_DONE)
         code = import_identity(arguments, identity);
     hl_weight_identity_free(identity);
+    weights_interrupt_pass_on();
     return code;
 }

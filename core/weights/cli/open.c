@@ -1,5 +1,6 @@
 #include "core/weights/cli/open.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -61,12 +62,64 @@ static void make_parents(const char *root)
     }
 }
 
-/* A domain that exists keeps its settings: only those that were given are compared with it. */
-static bool is_domain(const char *root)
+/* 0: a domain; ENOENT or ENOTDIR: none; another: it cannot be seen from here. A domain that exists keeps its
+ * settings: only those that were given are compared with it. */
+static int look_for_domain(const char *root)
 {
     char path[PATH_MAX];
-    const int length = snprintf(path, sizeof path, "%s/domain.json", root);
-    return length < (int)sizeof path && access(path, F_OK) == 0;
+    struct stat st;
+    if (snprintf(path, sizeof path, "%s/domain.json", root) >= (int)sizeof path)
+        return ENAMETOOLONG;
+    return stat(path, &st) == 0 ? 0 : errno;
+}
+
+static bool belongs_to_a_store(const char *name)
+{
+    /* lost+found: the store may be a file system's own root. */
+    static const char *const names[] = {".",     "..",         "artifacts", "deny",
+                                        "locks", "quarantine", "tmp",       "lost+found"};
+    if (strncmp(name, "domain", strlen("domain")) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* A folder of other things is not made a store by a slip of the hand. An interrupted creation leaves a
+ * store's names only. */
+static bool holds_other_things(const char *root, char name[256])
+{
+    DIR *folder = opendir(root);
+    struct dirent *entry;
+    bool found = false;
+    if (!folder)
+        return false; /* whoever creates the store says why */
+    while (!found && (entry = readdir(folder)) != NULL) {
+        found = !belongs_to_a_store(entry->d_name);
+        snprintf(name, 256, "%s", entry->d_name);
+    }
+    closedir(folder);
+    return found;
+}
+
+/* Refuses a root on which the command cannot work, before the store is asked. */
+static int check_root(const struct weights_arguments *arguments, enum weights_access access, const char *root)
+{
+    char name[256];
+    hl_weight_failure failure;
+    const int absent = look_for_domain(root);
+    if (absent != ENOENT && absent != ENOTDIR)
+        return WEIGHTS_DONE;
+    if (access != WEIGHTS_CREATES)
+        (void)HL_WEIGHT_FAIL_ERRNO(&failure, DOMAIN, DOMAIN_UNAVAILABLE, false, absent,
+                                   "there is no store at %.160s", root);
+    else if (holds_other_things(root, name))
+        (void)HL_WEIGHT_FAIL(&failure, CONFIGURATION, INVALID_CONFIG, false,
+                             "--store %.120s is no store and not empty: it holds %.60s", root, name);
+    else
+        return WEIGHTS_DONE;
+    return weights_fail(arguments->json, &failure);
 }
 
 static void fill_options(const struct weights_arguments *arguments, enum weights_access access,
@@ -75,7 +128,7 @@ static void fill_options(const struct weights_arguments *arguments, enum weights
     hl_weight_store_options_init(options);
     options->root = root;
     options->read_only = access == WEIGHTS_LOOKS;
-    options->adopt = access != WEIGHTS_CREATES || (!arguments->settings_given && is_domain(root));
+    options->adopt = access != WEIGHTS_CREATES || (!arguments->settings_given && look_for_domain(root) == 0);
     options->hash_threads = (uint32_t)arguments->hash_threads;
     options->aligned_layout = arguments->aligned;
     if (arguments->wait_given)
@@ -113,11 +166,9 @@ int weights_open_store(const struct weights_arguments *arguments, enum weights_a
     if (access == WEIGHTS_CREATES && !arguments->store)
         make_parents(root);
     fill_options(arguments, access, root, &options);
-    if (access != WEIGHTS_CREATES && !is_domain(root)) {
-        (void)HL_WEIGHT_FAIL(&failure, DOMAIN, DOMAIN_UNAVAILABLE, false,
-                             "there is no store at %.160s; `hostlane weights import` creates one", root);
-        return weights_fail(arguments->json, &failure);
-    }
+    const int code = check_root(arguments, access, root);
+    if (code != WEIGHTS_DONE)
+        return code;
     return hl_weight_store_open(&options, store, &failure) == HL_OK ? WEIGHTS_DONE
                                                                     : weights_fail(arguments->json, &failure);
 }

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/weights/cli/arguments.h"
-
 const char *weights_size(char text[WEIGHTS_SIZE_BYTES], uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -27,6 +25,17 @@ const char *weights_limit(char text[WEIGHTS_SIZE_BYTES], uint64_t bytes)
     return text;
 }
 
+char *weights_plain(char *text)
+{
+    for (unsigned char *at = (unsigned char *)text; *at; at++) {
+        if (*at < 0x20 || *at == 0x7f)
+            *at = '?';
+        else if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0) /* U+0080 to U+009F, in UTF-8 */
+            at[0] = at[1] = '?';
+    }
+    return text;
+}
+
 /* --- tables --- */
 
 void weights_table_add(struct weights_table *table, const char *cell)
@@ -42,7 +51,7 @@ void weights_table_add(struct weights_table *table, const char *cell)
     char *copy = strdup(cell);
     if (!copy)
         abort();
-    table->text[table->cells++] = copy;
+    table->text[table->cells++] = weights_plain(copy);
 }
 
 static int column_width(const struct weights_table *table, size_t column)
@@ -152,50 +161,9 @@ void weights_json_raw(struct hl_text *json, const char *key, const char *documen
     hl_text_append(json, document, strlen(document));
 }
 
-void weights_json_failure(struct hl_text *json, const char *key, const hl_weight_failure *failure)
-{
-    weights_json_open(json, key, '{');
-    weights_json_string(json, "stage", hl_weight_stage_name(failure->stage));
-    weights_json_string(json, "code", hl_weight_code_name(failure->code));
-    weights_json_string(json, "status", hl_status_name(failure->error.status));
-    weights_json_bool(json, "retryable", failure->retryable);
-    weights_json_string(json, "text", failure->error.text);
-    weights_json_raw(json, "details", failure->details[0] ? failure->details : "{}");
-    weights_json_string(json, "remedy", hl_weight_code_remedy(failure->code));
-    weights_json_close(json, '}');
-}
-
 bool weights_json_print(struct hl_text *json)
 {
     const bool good = !json->failed && printf("%s\n", json->bytes) >= 0 && fflush(stdout) == 0;
     hl_text_free(json);
     return good;
-}
-
-/* --- failures --- */
-
-void weights_print_failure(FILE *to, const char *indent, const hl_weight_failure *failure)
-{
-    fprintf(to, "%s%s: %s: %s\n", indent, hl_weight_stage_name(failure->stage),
-            hl_weight_code_name(failure->code), failure->error.text);
-    if (failure->details[0] && strcmp(failure->details, "{}") != 0)
-        fprintf(to, "%sdetails: %s\n", indent, failure->details);
-    fprintf(to, "%swhat to do: %s%s\n", indent, hl_weight_code_remedy(failure->code),
-            failure->retryable ? " (it may pass: try again)" : "");
-}
-
-int weights_fail(bool json, const hl_weight_failure *failure)
-{
-    if (!json) {
-        fputs("hostlane weights: failed\n", stderr);
-        weights_print_failure(stderr, "  ", failure);
-        return WEIGHTS_FAILED;
-    }
-    struct hl_text text = {0};
-    weights_json_open(&text, NULL, '{');
-    weights_json_bool(&text, "ok", false);
-    weights_json_failure(&text, "failure", failure);
-    weights_json_close(&text, '}');
-    weights_json_print(&text);
-    return WEIGHTS_FAILED;
 }

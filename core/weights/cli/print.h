@@ -13,8 +13,11 @@
 const char *weights_size(char text[WEIGHTS_SIZE_BYTES], uint64_t bytes);  /* "12.3 GiB" */
 const char *weights_limit(char text[WEIGHTS_SIZE_BYTES], uint64_t bytes); /* the same, or "none" */
 
-/* A table whose columns are as wide as they must be; the last is not padded. Cells are copied; right_aligned
- * is a set of bits. */
+/* Replaces what could move a terminal's cursor or break a line, in place; others wrote the text. */
+char *weights_plain(char *text);
+
+/* A table whose columns are as wide as they must be; the last is not padded. Cells are copied and
+ * made plain; right_aligned is a set of bits. */
 struct weights_table {
     size_t columns, cells, capacity;
     unsigned right_aligned;
@@ -35,6 +38,11 @@ void weights_json_raw(struct hl_text *json, const char *key, const char *documen
 void weights_json_failure(struct hl_text *json, const char *key, const hl_weight_failure *failure);
 /* Prints the line and frees it; false when memory or standard output failed. */
 bool weights_json_print(struct hl_text *json);
+
+/* --- failure.c --- */
+
+/* What to do about a failure, for somebody at the command line. */
+const char *weights_remedy(const hl_weight_failure *failure);
 
 /* Says a failure: stage, code, text, details and what to do; as JSON on standard output when `json`, else on
  * standard error. Returns WEIGHTS_FAILED. */

@@ -1,6 +1,9 @@
 /* show: one artifact. */
 #include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/weights/cli/commands.h"
@@ -9,12 +12,13 @@
 #include "core/weights/document/manifest.h"
 #include "core/weights/store/store.h"
 
-static bool print_json(const hl_weight_artifact_snapshot *artifact)
+static bool print_json(const hl_weight_artifact_snapshot *artifact, const char *folder)
 {
     struct hl_text json = {0};
     weights_json_open(&json, NULL, '{');
     weights_json_bool(&json, "ok", true);
     weights_json_string(&json, "key", artifact->artifact_key);
+    weights_json_string(&json, "folder", folder);
     weights_json_bool(&json, "valid", artifact->valid);
     if (!artifact->valid)
         weights_json_failure(&json, "failure", &artifact->failure);
@@ -30,25 +34,40 @@ static bool print_json(const hl_weight_artifact_snapshot *artifact)
     return weights_json_print(&json);
 }
 
+/* A line with names that others chose. */
+static void print_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void print_line(const char *format, ...)
+{
+    char *line = NULL;
+    va_list list;
+    va_start(list, format);
+    const int size = vasprintf(&line, format, list);
+    va_end(list);
+    if (size < 0)
+        abort(); /* as a table does */
+    printf("%s\n", weights_plain(line));
+    free(line);
+}
+
 static void print_identity(const hl_manifest *manifest)
 {
     const hl_weight_identity *identity = manifest->identity;
-    printf("  model            %s at %s\n", identity->model_id, identity->revision);
-    printf("  source           %s\n", identity->source_fingerprint);
-    printf("  component        %s (%s)\n", identity->component, identity->ownership);
-    printf("  representation   %s, %s\n", identity->representation, identity->dtype);
-    printf("  layout           %s, tensor parallel rank %" PRIu64 " of %" PRIu64
-           ", sequence parallel %" PRIu64 "\n",
-           identity->layout, identity->tensor_parallel_rank, identity->tensor_parallel_size,
-           identity->sequence_parallel_size);
-    printf("  adaptation       %s%s%s\n", identity->adaptation_kind,
-           identity->adaptation_fingerprint ? ", " : "",
-           identity->adaptation_fingerprint ? identity->adaptation_fingerprint : "");
-    printf("  producer         %s %s (%s)\n", identity->producer_id, identity->producer_version,
-           identity->implementation_fingerprint);
-    printf("  schemas          manifest %s, restorer %s\n", manifest->producer_schema,
-           manifest->restorer_schema);
-    printf("  content          %s\n", manifest->content_sha256);
+    print_line("  model            %s at %s", identity->model_id, identity->revision);
+    print_line("  source           %s", identity->source_fingerprint);
+    print_line("  component        %s (%s)", identity->component, identity->ownership);
+    print_line("  representation   %s, %s", identity->representation, identity->dtype);
+    print_line("  layout           %s, tensor parallel rank %" PRIu64 " of %" PRIu64
+               ", sequence parallel %" PRIu64 "",
+               identity->layout, identity->tensor_parallel_rank, identity->tensor_parallel_size,
+               identity->sequence_parallel_size);
+    print_line("  adaptation       %s%s%s", identity->adaptation_kind,
+               identity->adaptation_fingerprint ? ", " : "",
+               identity->adaptation_fingerprint ? identity->adaptation_fingerprint : "");
+    print_line("  producer         %s %s (%s)", identity->producer_id, identity->producer_version,
+               identity->implementation_fingerprint);
+    print_line("  schemas          manifest %s, restorer %s", manifest->producer_schema,
+               manifest->restorer_schema);
+    print_line("  content          %s", manifest->content_sha256);
 }
 
 static void print_files(const hl_manifest *manifest)
@@ -100,7 +119,7 @@ static void print_tensors(const hl_manifest *manifest)
     weights_table_print(&table, stdout);
 }
 
-static bool print_artifact(const hl_weight_artifact_snapshot *artifact, bool tensors)
+static bool print_artifact(const hl_weight_artifact_snapshot *artifact, const char *folder, bool tensors)
 {
     char size[WEIGHTS_SIZE_BYTES];
     hl_manifest *manifest = NULL;
@@ -108,6 +127,7 @@ static bool print_artifact(const hl_weight_artifact_snapshot *artifact, bool ten
            artifact->valid ? "ready" : "not to be used");
     if (!artifact->valid)
         weights_print_failure(stdout, "                   ", &artifact->failure);
+    printf("  folder           %s\n", folder);
     printf("  size             %s\n", weights_size(size, artifact->bytes));
     printf("  publication      %s\n", artifact->publication_id[0] ? artifact->publication_id : "unknown");
     if (artifact->backing_fingerprint[0])
@@ -135,6 +155,7 @@ int weights_show(const struct weights_arguments *arguments)
     hl_weight_store *store;
     hl_weight_artifact_snapshot *artifact = NULL;
     hl_weight_failure failure;
+    char folder[PATH_MAX + 80];
     int code = weights_open_store(arguments, WEIGHTS_LOOKS, &store);
     if (code != WEIGHTS_DONE)
         return code;
@@ -145,8 +166,12 @@ int weights_show(const struct weights_arguments *arguments)
                                 arguments->operand);
     if (status != HL_OK)
         code = weights_fail(arguments->json, &failure);
-    else if (!(arguments->json ? print_json(artifact) : print_artifact(artifact, arguments->tensors)))
-        code = WEIGHTS_FAILED;
+    else {
+        snprintf(folder, sizeof folder, "%s/artifacts/%s", store->root_path, artifact->artifact_key);
+        if (!(arguments->json ? print_json(artifact, folder)
+                              : print_artifact(artifact, folder, arguments->tensors)))
+            code = WEIGHTS_FAILED;
+    }
     hl_weight_artifact_snapshot_free(artifact);
     hl_weight_store_close(store);
     return code;

@@ -2,6 +2,7 @@
  * do about a bad one is the operator's decision. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/base/clock.h"
 #include "core/weights/cli/commands.h"
@@ -12,21 +13,24 @@
 
 struct verification {
     hl_weight_store *store;
-    bool json;
+    bool json, terminal;
+    bool listed;         /* the keys come from the inventory */
     struct hl_text list; /* of JSON objects */
     size_t good, bad;
 };
 
 static void report_json(struct verification *all, const char *key, const hl_weight_failure *failure,
-                        uint64_t bytes)
+                        uint64_t bytes, int64_t elapsed_ns)
 {
     weights_json_open(&all->list, NULL, '{');
     weights_json_string(&all->list, "key", key);
     weights_json_bool(&all->list, "valid", !failure);
     if (failure)
         weights_json_failure(&all->list, "failure", failure);
-    else
+    else {
         weights_json_number(&all->list, "bytes", bytes);
+        weights_json_number(&all->list, "elapsed_ns", (uint64_t)elapsed_ns);
+    }
     weights_json_close(&all->list, '}');
 }
 
@@ -36,7 +40,7 @@ static void report(struct verification *all, const char *key, const hl_weight_fa
     char size[WEIGHTS_SIZE_BYTES], rate[WEIGHTS_SIZE_BYTES];
     *(failure ? &all->bad : &all->good) += 1;
     if (all->json) {
-        report_json(all, key, failure, bytes);
+        report_json(all, key, failure, bytes, elapsed_ns);
         return;
     }
     if (failure) {
@@ -49,13 +53,32 @@ static void report(struct verification *all, const char *key, const hl_weight_fa
            weights_size(rate, seconds > 0 ? (uint64_t)((double)bytes / seconds) : 0));
 }
 
+/* On a terminal: what is being hashed, as long as it takes. */
+static void show_work(const struct verification *all, const char *key)
+{
+    if (all->terminal)
+        fprintf(stderr, "hashing %.64s…", key);
+}
+
+static void hide_work(const struct verification *all)
+{
+    if (all->terminal)
+        fprintf(stderr, "\r%80s\r", "");
+}
+
 static void verify_one(struct verification *all, const char *key)
 {
     hl_weight_artifact_snapshot *artifact = NULL;
     hl_weight_failure failure;
     const int64_t started = hl_clock_ns();
+    show_work(all, key);
     hl_status status =
         hl_weight_store_inspect_artifact(all->store, key, HL_WEIGHT_FULL_CHECKSUM, &artifact, &failure);
+    hide_work(all);
+    if (status == HL_OK && !artifact->present && all->listed) { /* removed since */
+        hl_weight_artifact_snapshot_free(artifact);
+        return;
+    }
     if (status == HL_OK && !artifact->present)
         status = HL_WEIGHT_FAIL(&failure, LOOKUP, LOCAL_MISS, false, "there is no artifact %s", key);
     if (status != HL_OK)
@@ -97,7 +120,9 @@ static bool print_end(struct verification *all)
 
 int weights_verify(const struct weights_arguments *arguments)
 {
-    struct verification all = {.json = arguments->json};
+    struct verification all = {.json = arguments->json,
+                               .terminal = !arguments->json && isatty(STDERR_FILENO),
+                               .listed = arguments->all};
     hl_weight_failure failure;
     int code = weights_open_store(arguments, WEIGHTS_LOOKS, &all.store);
     if (code != WEIGHTS_DONE)
