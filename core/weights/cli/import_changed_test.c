@@ -1,6 +1,8 @@
-/* A source that changes while it is imported publishes nothing. The tool's twin is parked after its first
- * write, the source is changed, the tool goes on. $HL_WEIGHTS_TOOL is the twin. */
+/* A source that changes while it is imported publishes nothing, and neither does an import that is
+ * interrupted. The tool's twin is parked after its first write, the change is made, the tool goes on.
+ * $HL_WEIGHTS_TOOL is the twin. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,7 @@ enum { TENSOR_BYTES = 64 };
 struct scene {
     struct hl_store_fixture fixture; /* its domain is the store that the tool creates */
     char source[320], file[384], identity[320], log[320];
+    pid_t tool;
 };
 
 static void put_file(const char *path, const void *bytes, size_t size)
@@ -61,7 +64,7 @@ static void scene_open(struct scene *scene)
     hl_weight_identity_free(identity);
 }
 
-/* Imports; `change` happens in the middle. The exit status. */
+/* Imports; `change` happens in the middle. The exit status, or 128 and the signal's number. */
 static int import(struct scene *scene, void (*change)(const struct scene *scene))
 {
     const char *tool = getenv("HL_WEIGHTS_TOOL");
@@ -81,15 +84,15 @@ static int import(struct scene *scene, void (*change)(const struct scene *scene)
     const int log = open(scene->log, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     CU_ASSERT_TRUE_FATAL(log >= 0);
     const unsigned rule = hl_fault_arm(board, "weights_payload_write_after", 1, HL_FAULT_PARK, 0);
-    const pid_t child = hl_fault_spawn_logged(board, argv, NULL, log);
+    scene->tool = hl_fault_spawn_logged(board, argv, NULL, log);
     CU_ASSERT_TRUE_FATAL(hl_fault_await_parked(board, rule, 1, HL_FAULT_PATIENCE_NS));
     change(scene);
     hl_fault_release(board, rule);
     int status = -1;
-    CU_ASSERT_TRUE_FATAL(hl_fault_await_exit(child, HL_FAULT_PATIENCE_NS, &status));
+    CU_ASSERT_TRUE_FATAL(hl_fault_await_exit(scene->tool, HL_FAULT_PATIENCE_NS, &status));
     close(log);
     hl_fault_board_free(board);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 static bool log_says(const struct scene *scene, const char *text)
@@ -107,17 +110,22 @@ static bool log_says(const struct scene *scene, const char *text)
     return says;
 }
 
-static void expect_nothing_published(void (*change)(const struct scene *scene), const char *text)
+static void expect_nothing_left(void (*change)(const struct scene *scene), int status, const char *text)
 {
     struct scene scene;
     scene_open(&scene);
-    CU_ASSERT_EQUAL(import(&scene, change), 1);
+    CU_ASSERT_EQUAL(import(&scene, change), status);
     CU_ASSERT_TRUE(log_says(&scene, "producer_failed"));
     CU_ASSERT_TRUE(log_says(&scene, text));
     CU_ASSERT_EQUAL(hl_fixture_count(&scene.fixture, "artifacts", ""), 0);
     CU_ASSERT_EQUAL(hl_fixture_count(&scene.fixture, "tmp", ""), 0);
     CU_ASSERT_EQUAL(hl_fixture_count(&scene.fixture, "quarantine", ""), 0);
     hl_fixture_close(&scene.fixture);
+}
+
+static void expect_nothing_published(void (*change)(const struct scene *scene), const char *text)
+{
+    expect_nothing_left(change, 1, text);
 }
 
 /* --- changes --- */
@@ -199,6 +207,51 @@ static void a_source_that_vanished_is_not(void)
     expect_nothing_published(remove_file, "model.safetensors vanished");
 }
 
+/* --- signals --- */
+
+static void interrupt(const struct scene *scene)
+{
+    CU_ASSERT_EQUAL(kill(scene->tool, SIGINT), 0);
+}
+
+static void terminate(const struct scene *scene)
+{
+    CU_ASSERT_EQUAL(kill(scene->tool, SIGTERM), 0);
+}
+
+static void hang_up(const struct scene *scene)
+{
+    CU_ASSERT_EQUAL(kill(scene->tool, SIGHUP), 0);
+}
+
+static void an_interrupted_import_removes_what_it_copied_and_ends_by_the_signal(void)
+{
+    static const struct {
+        int number;
+        void (*send)(const struct scene *scene);
+        const char *text;
+    } ways[] = {{SIGINT, interrupt, "interrupted by signal 2"},
+                {SIGTERM, terminate, "interrupted by signal 15"},
+                {SIGHUP, hang_up, "interrupted by signal 1"}};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        CU_ASSERT_PTR_NOT_EQUAL(signal(ways[i].number, SIG_DFL), SIG_ERR); /* the tool inherits it */
+        expect_nothing_left(ways[i].send, 128 + ways[i].number, ways[i].text);
+    }
+}
+
+static void a_signal_that_is_ignored_stays_so(void)
+{
+    struct scene scene;
+    scene_open(&scene);
+    void (*const before)(int) = signal(SIGHUP, SIG_IGN);
+    CU_ASSERT_EQUAL(import(&scene, hang_up), 0);
+    CU_ASSERT_PTR_NOT_EQUAL(signal(SIGHUP, before), SIG_ERR);
+    CU_ASSERT_EQUAL(hl_fixture_count(&scene.fixture, "artifacts", HL_GOLDEN_KEY), 1);
+    hl_fixture_close(&scene.fixture);
+}
+
 HL_TESTS(import_changed, HL_CASE(an_unchanged_source_is_published), HL_CASE(a_source_that_grew_is_not),
          HL_CASE(a_source_with_another_time_is_not), HL_CASE(a_source_replaced_by_an_equal_file_is_not),
-         HL_CASE(a_source_that_shrank_is_not), HL_CASE(a_source_that_vanished_is_not));
+         HL_CASE(a_source_that_shrank_is_not), HL_CASE(a_source_that_vanished_is_not),
+         HL_CASE(an_interrupted_import_removes_what_it_copied_and_ends_by_the_signal),
+         HL_CASE(a_signal_that_is_ignored_stays_so));
