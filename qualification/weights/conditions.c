@@ -10,6 +10,7 @@
 #include "qualification/weights/victim.h"
 
 #define ROOT "domain"
+#define DOMAIN_DOCUMENTS 2u
 #define DOMAIN_ENTRIES 7u
 #define STOPPED_WAIT_NS 1000000 /* what a reader gives a maker who is stopped */
 
@@ -63,11 +64,8 @@ enum verdict victim_look(struct victim *victim, unsigned allowed)
 {
     const bool stopped = !victim->outcome[0];
     hl_weight_store_options options;
-    hl_weight_store_options_init(&options);
-    options.root = "/proc/self/cwd/" ROOT;
-    options.storage_class = victim->storage_class;
+    victim_options(victim, &options);
     options.read_only = true;
-    options.hash_threads = 1;
     if (stopped)
         options.coordination_timeout_ns = STOPPED_WAIT_NS;
     const bool complete = domain_is_complete();
@@ -134,30 +132,35 @@ static bool nothing(const struct victim *victim, const char *name)
     return false;
 }
 
-/* A document that its maker died over: hidden, and one a death. */
-static bool is_unfinished(const char *name)
-{
-    const size_t length = strlen(name);
-    return name[0] == '.' && length > 4 && !strcmp(name + length - 4, ".tmp");
-}
-
+/* The two documents and the five folders, each as it is made: nothing that a maker died over. */
 static bool of_the_domain(const struct victim *victim, const char *name)
 {
     static const char *const names[] = {"domain.json", "domain-policy.json", "locks", "artifacts",
                                         "tmp",         "quarantine",         "deny"};
+    char path[512];
+    struct stat st;
     (void)victim;
+    snprintf(path, sizeof path, ROOT "/%s", name);
+    if (lstat(path, &st))
+        return false;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (!strcmp(names[i], name))
-            return true;
-    return is_unfinished(name);
+            return i < DOMAIN_DOCUMENTS ? st.st_mode == (S_IFREG | 0444) && st.st_nlink == 1
+                                        : st.st_mode == (S_IFDIR | 0700);
+    return false;
+}
+
+static bool is_lock_of(const char *key, const char *name)
+{
+    return !strncmp(name, key, 64) &&
+           (!strcmp(name + 64, ".build.lock") || !strcmp(name + 64, ".artifact.lock"));
 }
 
 static bool is_lock(const struct victim *victim, const char *name)
 {
-    if (!strcmp(name, "domain-init.lock") || !strcmp(name, "domain-build.lock"))
-        return true;
-    return !strncmp(name, victim->key, 64) &&
-           (!strcmp(name + 64, ".build.lock") || !strcmp(name + 64, ".artifact.lock"));
+    return !strcmp(name, "domain-init.lock") || !strcmp(name, "domain-build.lock") ||
+           is_lock_of(hl_weight_identity_key(victim->identities[0]), name) ||
+           is_lock_of(hl_weight_identity_key(victim->identities[1]), name);
 }
 
 static bool is_the_artifact(const struct victim *victim, const char *name)
@@ -199,7 +202,7 @@ enum verdict victim_settle(struct victim *victim, unsigned quarantined)
     const unsigned kept = count_entries("quarantine", is_quarantined, victim, &strange);
     if (strange || artifacts != 1)
         return victim_wrong("%u artifacts, %u strange entries", artifacts, strange);
-    if (entries > DOMAIN_ENTRIES + victim->faults)
+    if (entries != DOMAIN_ENTRIES)
         return victim_wrong("%u entries in the domain's folder", entries);
     if (kept > quarantined)
         return victim_wrong("%u folders in quarantine, at most %u are due", kept, quarantined);

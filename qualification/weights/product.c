@@ -6,9 +6,9 @@
 
 #include "qualification/weights/victim.h"
 
-static const char identity_text[] =
+static const char identity_format[] =
     "{\"schema_version\":1,"
-    "\"source\":{\"model_id\":\"hostlane/swept\",\"revision\":\"1\",\"fingerprint\":\"f\",\"metadata\":{}},"
+    "\"source\":{\"model_id\":\"hostlane/swept\",\"revision\":\"%s\",\"fingerprint\":\"f\",\"metadata\":{}},"
     "\"component\":{\"name\":\"transformer\",\"ownership\":\"whole\",\"metadata\":{}},"
     "\"representation\":{\"name\":\"runtime\",\"dtype\":\"torch.bfloat16\",\"metadata\":{}},"
     "\"layout\":{\"name\":\"final\",\"tensor_parallel_size\":1,\"tensor_parallel_rank\":0,"
@@ -43,11 +43,13 @@ static unsigned char byte_at(unsigned tensor, uint64_t offset)
     return (unsigned char)(31 * tensor + 7 * offset + 1);
 }
 
-hl_weight_identity *product_identity(void)
+hl_weight_identity *product_identity(const char *revision)
 {
+    char text[sizeof identity_format + 64];
     hl_weight_identity *identity = NULL;
     hl_error err;
-    if (hl_weight_identity_parse(identity_text, sizeof identity_text - 1, &identity, &err)) {
+    const int length = snprintf(text, sizeof text, identity_format, revision);
+    if (hl_weight_identity_parse(text, (size_t)length, &identity, &err)) {
         fprintf(stderr, "identity: %s\n", err.text);
         return NULL;
     }

@@ -3,6 +3,10 @@
  *
  *   tmpfs disk         the storage class
  *   myself nobody      as whom; nobody is uid 65534
+ *   serialized         the domain admits one build at a time
+ *   other swept        which artifact the words after it are about; at first the swept one
+ *   empty-root         makes the domain's folder
+ *   open               opens the domain for changes, as all below do that change it
  *   build              get_or_build, which must give a whole artifact
  *   deny clean         as the store's functions; clean-rest is content when there is nothing left to clean
  *   quarantined-clean  removes one quarantined folder; -rest: if there is one
@@ -27,6 +31,7 @@
 #define NOBODY 65534
 #define WRONG 3
 #define USAGE 99
+#define STORE_BYTES (64u << 20) /* of a domain that serializes builds: more than all of them take */
 
 enum verdict victim_wrong(const char *format, ...)
 {
@@ -49,15 +54,23 @@ enum verdict victim_failed(const char *what, hl_status status, const hl_weight_f
     return VERDICT_FAILED;
 }
 
+void victim_options(const struct victim *victim, hl_weight_store_options *options)
+{
+    hl_weight_store_options_init(options);
+    options->root = "/proc/self/cwd/domain";
+    options->storage_class = victim->storage_class;
+    options->admission = victim->admission;
+    if (victim->admission == HL_WEIGHT_ADMISSION_SERIALIZED)
+        options->max_store_bytes = STORE_BYTES;
+    options->hash_threads = 1;
+}
+
 enum verdict victim_open(struct victim *victim)
 {
     if (victim->store)
         return VERDICT_DONE;
     hl_weight_store_options options;
-    hl_weight_store_options_init(&options);
-    options.root = "/proc/self/cwd/domain";
-    options.storage_class = victim->storage_class;
-    options.hash_threads = 1;
+    victim_options(victim, &options);
     hl_weight_failure failure = {0};
     const hl_status status = hl_weight_store_open(&options, &victim->store, &failure);
     return status ? victim_failed("open", status, &failure) : VERDICT_DONE;
@@ -174,6 +187,17 @@ static enum verdict become_nobody(void)
     return VERDICT_DONE;
 }
 
+static enum verdict make_root(void)
+{
+    return mkdir("domain", 0700) ? victim_wrong("cannot make the root") : VERDICT_DONE;
+}
+
+static void turn_to(struct victim *victim, unsigned identity)
+{
+    victim->identity = victim->identities[identity];
+    victim->key = hl_weight_identity_key(victim->identity);
+}
+
 /* Words that need no open store. */
 static bool do_before_opening(struct victim *victim, const char *word, enum verdict *verdict)
 {
@@ -192,6 +216,12 @@ static bool do_before_opening(struct victim *victim, const char *word, enum verd
         return true;
     else if (!strcmp(word, "nobody"))
         *verdict = become_nobody();
+    else if (!strcmp(word, "serialized"))
+        victim->admission = HL_WEIGHT_ADMISSION_SERIALIZED;
+    else if (!strcmp(word, "swept") || !strcmp(word, "other"))
+        turn_to(victim, !strcmp(word, "other"));
+    else if (!strcmp(word, "empty-root"))
+        *verdict = make_root();
     else if (!strcmp(word, "spoil"))
         *verdict = spoil(victim);
     else if (!strncmp(word, "settle=", 7))
@@ -240,6 +270,8 @@ static enum verdict operate(struct victim *victim, const char *word)
     verdict = victim_open(victim);
     if (verdict != VERDICT_DONE)
         return verdict;
+    if (!strcmp(word, "open"))
+        return verdict;
     if (!strcmp(word, "build"))
         return build(victim);
     if (!strcmp(word, "lookup"))
@@ -261,16 +293,18 @@ int main(int argc, char **argv)
         return USAGE;
     const char *outcome = getenv(HL_SWEEP_OUTCOME), *faults = getenv(HL_SWEEP_FAULTS);
     struct victim victim = {.storage_class = HL_WEIGHT_DISK,
-                            .identity = product_identity(),
+                            .admission = HL_WEIGHT_ADMISSION_CONCURRENT,
+                            .identities = {product_identity("1"), product_identity("2")},
                             .outcome = outcome ? outcome : "",
                             .faults = faults ? (unsigned)strtoul(faults, NULL, 10) : 0};
-    if (!victim.identity)
+    if (!victim.identities[0] || !victim.identities[1])
         return USAGE;
-    victim.key = hl_weight_identity_key(victim.identity);
+    turn_to(&victim, 0);
     enum verdict verdict = VERDICT_DONE;
     for (int i = 1; i < argc - 1 && verdict == VERDICT_DONE; i++)
         verdict = operate(&victim, argv[i]);
     hl_weight_store_close(victim.store);
-    hl_weight_identity_free(victim.identity);
+    hl_weight_identity_free(victim.identities[0]);
+    hl_weight_identity_free(victim.identities[1]);
     return verdict == VERDICT_DONE ? HL_SWEEP_DONE : verdict == VERDICT_FAILED ? HL_SWEEP_FAILED : WRONG;
 }

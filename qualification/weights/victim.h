@@ -8,7 +8,9 @@
 /* What the words on the command line act on. */
 struct victim {
     hl_weight_storage_class storage_class;
-    hl_weight_identity *identity;
+    hl_weight_admission admission;
+    hl_weight_identity *identities[2]; /* the swept artifact's and another's */
+    hl_weight_identity *identity;      /* whichever of them the words are about */
     const char *key;
     const char *outcome;    /* how the process before this one ended, as HL_SWEEP_OUTCOME says; "" */
     unsigned faults;        /* as HL_SWEEP_FAULTS says */
@@ -26,14 +28,16 @@ enum verdict {
 enum verdict victim_wrong(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* FAILED when the failure is a good report of `status`, else WRONG. */
 enum verdict victim_failed(const char *what, hl_status status, const hl_weight_failure *failure);
+/* The settings of the domain, with which all open it. */
+void victim_options(const struct victim *victim, hl_weight_store_options *options);
 /* Opens the store for changes, once. */
 enum verdict victim_open(struct victim *victim);
 
-/* --- product.c: the one artifact of the sweeps --- */
+/* --- product.c: the artifact of the sweeps; the other identity has an equal one --- */
 
 #define PRODUCT_FILES 2u
 
-hl_weight_identity *product_identity(void);
+hl_weight_identity *product_identity(const char *revision);
 /* Writes it; a hl_weight_producer's. */
 void product_producer(hl_weight_producer *producer, const char *const *key);
 /* Whether every tensor of the lease is there, and nothing else, byte for byte. */
@@ -51,7 +55,7 @@ enum seen { SEEN_HIT = 1, SEEN_MISS = 2, SEEN_DENIED = 4, SEEN_SPOILT = 8 };
 enum verdict victim_look(struct victim *victim, unsigned allowed);
 /* What a reader sees who may condemn what is wrong: one of `expected`. */
 enum verdict victim_expect(struct victim *victim, unsigned expected);
-/* After the next build: the artifact is whole, nothing is left of former ones but at most `quarantined`
+/* After the next build: the artifact is whole, nothing else is in the domain but at most `quarantined`
  * folders in quarantine, and no lock is held. */
 enum verdict victim_settle(struct victim *victim, unsigned quarantined);
 

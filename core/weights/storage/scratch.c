@@ -253,6 +253,13 @@ int scratch_mount(const char *type, const char *name, unsigned long flags, const
     return open(point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
+static void install(struct sock_filter *filter, size_t count)
+{
+    struct sock_fprog program = {.len = (unsigned short)count, .filter = filter};
+    require(is_child && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
 void scratch_refuse(long number, int sys_errno)
 {
     struct sock_filter filter[] = {
@@ -261,7 +268,20 @@ void scratch_refuse(long number, int sys_errno)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)sys_errno),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
-    require(is_child && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+    install(filter, sizeof filter / sizeof *filter);
+}
+
+void scratch_refuse_argument(long number, unsigned argument, unsigned value, int sys_errno)
+{
+    /* The low half of an argument comes first on this machine. */
+    const unsigned at = (unsigned)offsetof(struct seccomp_data, args) + argument * (unsigned)sizeof(__u64);
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)sys_errno),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    install(filter, sizeof filter / sizeof *filter);
 }

@@ -50,5 +50,7 @@ int scratch_mount(const char *type, const char *name, unsigned long flags, const
 
 /* In any child: from here on the kernel answers system calls of that number (SYS_…) with that errno. */
 void scratch_refuse(long number, int sys_errno);
+/* Only calls whose `argument` (from 0) has that value in its low 32 bits. */
+void scratch_refuse_argument(long number, unsigned argument, unsigned value, int sys_errno);
 
 #endif

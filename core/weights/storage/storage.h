@@ -86,9 +86,14 @@ hl_status hl_storage_read_document(int parent, const char *name, size_t max_byte
 /* Writes NAME by way of a temporary file and a rename; mode 0444; the file and the folder are synchronised.
  * An existing NAME is replaced; on failure it is as before and no temporary file is left, except that what
  * was renamed stays on a file system that can't exchange two names (RENAME_EXCHANGE), should synchronising
- * the folder then fail. A crash may leave ".NAME.UUID.tmp". HL_E_SYSTEM, HL_E_NOSPACE (ENOSPC, EDQUOT). */
+ * the folder then fail. A crash may leave ".NAME.UUID.tmp", which hl_storage_sweep_unfinished() removes.
+ * HL_E_SYSTEM, HL_E_NOSPACE (ENOSPC, EDQUOT). */
 hl_status hl_storage_replace_document(int parent, const char *name, const char *text, size_t bytes,
                                       hl_error *err);
+
+/* Removes this user's files of exactly that form. It cannot tell a dead maker's from a living one's: only for
+ * who holds the lock without which nobody replaces NAME. Stops at the first failure. HL_E_SYSTEM. */
+hl_status hl_storage_sweep_unfinished(int parent, const char *name, hl_error *err);
 
 /* Creates NAME (O_EXCL, 0600), writes, synchronises, makes it 0444, synchronises again. Does not synchronise
  * the folder. On failure NAME is gone again. HL_E_BUSY when it exists. */

@@ -324,6 +324,32 @@ static void the_wait_for_another_opener_is_bounded(void)
     hl_fixture_close(&fixture);
 }
 
+/* Only who holds the init lock may take them for a dead one's. */
+static void what_dead_openers_left_is_removed_by_a_writer_only(void)
+{
+    static const char *const left[] = {".domain.json.0123456789abcdef0123456789abcdef.tmp",
+                                       ".domain-policy.json.00000000000000000000000000000000.tmp"};
+    struct hl_store_fixture fixture;
+    hl_fixture_open(&fixture, HL_FIXTURE_DISK);
+    hl_fixture_store(&fixture);
+    const unsigned entries = hl_fixture_count(&fixture, "", "");
+    for (size_t i = 0; i < 2; i++)
+        hl_fixture_overwrite(&fixture, left[i], "{", 1);
+    hl_fixture_overwrite(&fixture, ".domain.json.tmp", "somebody else's", 15);
+    for (size_t i = 0; i < 2; i++) {
+        hl_weight_store_options o = fixture.options;
+        o.read_only = i == 0;
+        o.adopt = i == 1;
+        HL_REQUIRE_OK(open_with(&o), failure.error);
+        hl_weight_store_close(store);
+        CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "", ""), entries + 3);
+    }
+    hl_fixture_reopen(&fixture);
+    CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "", ""), entries + 1);
+    CU_ASSERT_TRUE(hl_fixture_exists(&fixture, ".domain.json.tmp"));
+    hl_fixture_close(&fixture);
+}
+
 static void tools_adopt_the_settings_they_find(void)
 {
     struct hl_store_fixture fixture;
@@ -405,5 +431,7 @@ HL_TESTS(store_domain, HL_CASE(a_domain_is_created_once_and_opened_again_as_it_i
          HL_CASE(a_domain_without_its_policy_is_completed_by_a_writer_only),
          HL_CASE(folders_and_documents_that_others_could_change_are_refused),
          HL_CASE(a_link_or_a_file_in_the_place_of_the_root_is_refused),
-         HL_CASE(the_wait_for_another_opener_is_bounded), HL_CASE(tools_adopt_the_settings_they_find),
-         HL_CASE(a_domain_belongs_to_the_user_who_opens_it), HL_CASE(keys_are_sixty_four_lower_case_digits));
+         HL_CASE(the_wait_for_another_opener_is_bounded),
+         HL_CASE(what_dead_openers_left_is_removed_by_a_writer_only),
+         HL_CASE(tools_adopt_the_settings_they_find), HL_CASE(a_domain_belongs_to_the_user_who_opens_it),
+         HL_CASE(keys_are_sixty_four_lower_case_digits));

@@ -370,6 +370,29 @@ static void every_step_of_creating_a_domain_may_fail_and_be_repeated(void)
     hl_fault_board_free(board);
 }
 
+static void what_a_dead_opener_left_is_swept_or_the_opening_fails(void)
+{
+    static const char left[] = ".domain.json.0123456789abcdef0123456789abcdef.tmp";
+    hl_weight_store *store = NULL;
+    board = hl_fault_board_create();
+    hl_fixture_open(&fixture, HL_FIXTURE_DISK);
+    hl_fixture_reopen(&fixture);
+    hl_fixture_overwrite(&fixture, left, "{", 1);
+    const unsigned before = hl_open_descriptors();
+    hl_fault_use_board(board);
+    const unsigned rule = hl_fault_arm(board, "weights_remove_before", 1, HL_FAULT_ERROR, EIO);
+    HL_EXPECT_FAILURE(hl_weight_store_open(&fixture.options, &store, &failure), HL_WEIGHT_DOMAIN_UNAVAILABLE,
+                      true, failure);
+    CU_ASSERT_EQUAL(hl_fault_fired(board, rule), 1);
+    CU_ASSERT_TRUE(hl_fixture_exists(&fixture, left));
+    CU_ASSERT_EQUAL(hl_open_descriptors(), before);
+    hl_fault_use_board(NULL);
+    hl_fixture_reopen(&fixture);
+    CU_ASSERT_FALSE(hl_fixture_exists(&fixture, left));
+    hl_fixture_close(&fixture);
+    hl_fault_board_free(board);
+}
+
 HL_TESTS(store_lookup_fault, HL_CASE(trouble_of_the_moment_is_retryable_and_denies_nothing),
          HL_CASE(an_error_of_structure_is_the_artifacts_fault),
          HL_CASE(a_weaker_lookup_does_not_return_what_a_stronger_one_has_denied),
@@ -382,4 +405,5 @@ HL_TESTS(store_lookup_fault, HL_CASE(trouble_of_the_moment_is_retryable_and_deni
          HL_CASE(an_artifact_rebuilt_meanwhile_is_not_quarantined),
          HL_CASE(an_artifact_gone_meanwhile_is_left_gone),
          HL_CASE(a_request_to_deny_works_on_a_full_file_system),
-         HL_CASE(every_step_of_creating_a_domain_may_fail_and_be_repeated));
+         HL_CASE(every_step_of_creating_a_domain_may_fail_and_be_repeated),
+         HL_CASE(what_a_dead_opener_left_is_swept_or_the_opening_fails));

@@ -152,11 +152,25 @@ static hl_status write_policy(hl_weight_store *store, const hl_weight_store_opti
     return status;
 }
 
+/* Whoever writes one of the two documents holds the lock that the caller holds: what is unfinished now, its
+ * maker died over. */
+static hl_status sweep_unfinished(hl_weight_store *store, hl_weight_failure *failure)
+{
+    hl_error err;
+    hl_status status = hl_storage_sweep_unfinished(store->root, domain_name, &err);
+    if (status == HL_OK)
+        status = hl_storage_sweep_unfinished(store->root, policy_name, &err);
+    return status == HL_OK ? HL_OK : hl_store_unavailable(store, &err, failure);
+}
+
 hl_status hl_store_settings_establish(hl_weight_store *store, const hl_weight_store_options *options,
                                       const struct hl_filesystem *filesystem, hl_weight_failure *failure)
 {
     bool missing;
-    hl_status status = load_domain(store, &missing, failure);
+    hl_status status = sweep_unfinished(store, failure);
+    if (status != HL_OK)
+        return status;
+    status = load_domain(store, &missing, failure);
     if (status != HL_OK && missing)
         status = write_domain(store, options, filesystem, failure);
     if (status != HL_OK)

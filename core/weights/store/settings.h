@@ -9,7 +9,8 @@
  * DOMAIN_POLICY_MISMATCH: one is no document of a schema that this library knows. */
 hl_status hl_store_settings_load(hl_weight_store *store, hl_weight_failure *failure);
 
-/* The same, but writes a missing one from the options first: under the exclusive domain-init lock. */
+/* The same, but writes a missing one from the options first, and removes what earlier ones died over: under
+ * the exclusive domain-init lock. */
 hl_status hl_store_settings_establish(hl_weight_store *store, const hl_weight_store_options *options,
                                       const struct hl_filesystem *filesystem, hl_weight_failure *failure);
 
