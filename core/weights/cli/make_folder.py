@@ -73,6 +73,24 @@ def elsewhere():  # the index has it in another file
     index(dict(MAP, b=TWO))
 
 
+def twice():  # two files have one tensor
+    write(ONE, [("b", "F32", [2], 8), ("a", "U8", [5], 5)])
+    write(TWO, [("c", "I64", [2], 16), ("a", "U8", [5], 5)])
+    index(MAP)
+
+
+def shards_only():  # a download without its index
+    sharded()
+    os.remove(os.path.join(FOLDER, "model.safetensors.index.json"))
+
+
+def strange():  # names that a terminal would obey, beside files of no concern
+    write("model.safetensors", [("a/../b\x1b[31m\n", "U8", [2], 2), ("..", "U8", [1], 1)])
+    for name in ["config.json", "pytorch_model.bin", "consolidated.safetensors"]:
+        with open(os.path.join(FOLDER, name), "w") as file:
+            file.write("{}")
+
+
 def no_file():  # the index names a file that is not there
     sharded()
     os.remove(os.path.join(FOLDER, TWO))
