@@ -245,7 +245,11 @@ typedef enum hl_weight_producer_phase {
 
 /* Builds one artifact. produce() runs in the process that holds the build lock, writes through `writer` only,
  * closes its payloads, and returns HL_OK; it cannot publish. It is not interrupted: supervise a producer that
- * can hang from outside, by ending its process. Nothing it wrote survives its failure. */
+ * can hang from outside, by ending its process. Nothing it wrote survives its failure.
+ *
+ * The writer is the store's. Once produce() has returned it refuses every call (HL_E_STATE), and payloads
+ * that are still open fail the build; once hl_weight_store_get_or_build() has returned, writer and payloads
+ * are freed, and no call on them is allowed. */
 typedef struct hl_weight_producer {
     size_t size; /* sizeof(hl_weight_producer) */
     hl_weight_producer_scope scope;
@@ -331,7 +335,8 @@ HL_API void hl_weight_lease_release(hl_weight_lease *lease);
 
 /* --- lifecycle --- */
 
-/* Keys are 64 lower-case hexadecimal digits; anything else is INVALID_CONFIG. */
+/* Keys are 64 lower-case hexadecimal digits; anything else is INVALID_CONFIG. A store opened read_only
+ * changes nothing: UNSUPPORTED. */
 
 /* Marks the artifact as not to be used; later lookups find ARTIFACT_DENIED, the next build quarantines it.
  * Live leases go on. LOCAL_MISS when there is no artifact; denying a denied one changes nothing. `reason` is

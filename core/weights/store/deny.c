@@ -182,8 +182,8 @@ hl_status hl_weight_store_deny(hl_weight_store *store, const char *key, const ch
     if (!reason || !reason[0])
         return HL_WEIGHT_FAIL(failure, LIFECYCLE, INVALID_CONFIG, false, "the reason is empty");
     if (store->read_only)
-        return HL_WEIGHT_FAIL(failure, LIFECYCLE, INVALID_CONFIG, false,
-                              "the store was opened with read_only");
+        return HL_WEIGHT_FAIL(failure, LIFECYCLE, UNSUPPORTED, false,
+                              "the store was opened read-only: nothing can be denied");
     /* Shared: neither may the artifact be replaced meanwhile, nor need its users stop. */
     hl_status status = hl_lock_take(store->locks, HL_LOCK_ARTIFACT, key, HL_LOCK_SHARED, store->timeout_ns,
                                     false, &lock, &err);

@@ -284,7 +284,7 @@ static void a_read_only_store_finds_and_locks_and_writes_nothing(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(failure.details, "nothing was recorded"));
     CU_ASSERT_FALSE(hl_fixture_exists(&fixture, marker));
     HL_EXPECT_FAILURE(hl_weight_store_deny(fixture.store, HL_GOLDEN_KEY, "x", &failure),
-                      HL_WEIGHT_INVALID_CONFIG, false, failure);
+                      HL_WEIGHT_UNSUPPORTED, false, failure);
     close_golden();
 }
 

@@ -448,9 +448,18 @@ static int become_nobody(void *context)
     return setresgid(NOBODY, NOBODY, NOBODY) || setresuid(NOBODY, NOBODY, NOBODY);
 }
 
-bool hl_child_can_drop(void)
+static bool can_drop(void)
 {
     return geteuid() == 0 && hl_child_end(hl_child_start(become_nobody, NULL)) == 0;
+}
+
+bool hl_child_require_second_user(void)
+{
+    const bool can = can_drop();
+    if (!can)
+        fprintf(stderr, "    NOT RUN: uid %u cannot become uid %d\n", (unsigned)geteuid(), NOBODY);
+    CU_ASSERT_TRUE(can || geteuid() != 0);
+    return can;
 }
 
 static int drop_capabilities(void *context)
@@ -468,6 +477,7 @@ struct unprivileged {
     void *context;
 };
 
+/* In the child: the fixture is its own copy. */
 static int run_unprivileged(void *context)
 {
     const struct unprivileged *self = context;
@@ -484,16 +494,23 @@ static int run_unprivileged(void *context)
     return self->run(self->context);
 }
 
+pid_t hl_child_start_as_nobody(struct hl_store_fixture *fixture, int (*run)(void *context), void *context)
+{
+    struct stat st;
+    REQUIRE(stat(fixture->base, &st) == 0);
+    REQUIRE(st.st_uid == NOBODY || chown(fixture->base, NOBODY, NOBODY) == 0);
+    struct unprivileged self = {fixture, become_nobody, run, context};
+    return hl_child_start(run_unprivileged, &self);
+}
+
 int hl_child_run_as_nobody(struct hl_store_fixture *fixture, int (*run)(void *context), void *context)
 {
-    REQUIRE(chown(fixture->base, NOBODY, NOBODY) == 0);
-    struct unprivileged self = {fixture, become_nobody, run, context};
-    return hl_child_end(hl_child_start(run_unprivileged, &self));
+    return hl_child_end(hl_child_start_as_nobody(fixture, run, context));
 }
 
 int hl_child_run_unprivileged(struct hl_store_fixture *fixture, int (*run)(void *context), void *context)
 {
-    if (hl_child_can_drop()) {
+    if (can_drop()) {
         fprintf(stderr, "as uid %d\n", NOBODY);
         return hl_child_run_as_nobody(fixture, run, context);
     }

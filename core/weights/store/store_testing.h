@@ -114,10 +114,12 @@ void hl_fixture_remove(const struct hl_store_fixture *fixture, const char *path)
  * process with one thread. */
 pid_t hl_child_start(int (*run)(void *context), void *context);
 int hl_child_end(pid_t child); /* awaits it; its exit status, or minus the signal that ended it */
-/* Whether this process can become uid 65534; not so where it isn't root or has no such uid to become. */
-bool hl_child_can_drop(void);
+/* Whether this process can become uid 65534. Who is not root cannot, and that is printed; root that cannot
+ * (in Bazel's sandbox, which knows one user) has failed the test. */
+bool hl_child_require_second_user(void);
 /* Runs in a child as uid and gid 65534, which sees the fixture's folder as `/proc/self/cwd` (a parent folder
- * need not be open to it); fixture->root is set so in the child. Gives the folder to that uid. */
+ * need not be open to it); fixture->base and root are set so in the child. Gives the folder to that uid. */
+pid_t hl_child_start_as_nobody(struct hl_store_fixture *fixture, int (*run)(void *context), void *context);
 int hl_child_run_as_nobody(struct hl_store_fixture *fixture, int (*run)(void *context), void *context);
 /* The same as somebody whom permissions bind: uid 65534, or, where there is no such uid to become (in Bazel's
  * sandbox), this user without capabilities. Prints which. */

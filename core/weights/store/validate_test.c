@@ -443,10 +443,8 @@ static void every_broken_rule_is_named_and_denied(void)
 static void the_same_for_a_user_who_is_not_root(void)
 {
     fixture_t fixture;
-    if (!hl_child_can_drop()) {
-        CU_PASS("no other user to be had here");
+    if (!hl_child_require_second_user())
         return;
-    }
     hl_golden_load();
     hl_fixture_open(&fixture, HL_FIXTURE_DISK);
     CU_ASSERT_EQUAL(hl_child_run_as_nobody(&fixture, refuse_all, &fixture), 0);
@@ -481,10 +479,12 @@ static void what_another_user_owns_is_refused(void)
 {
     static const char *const paths[] = {entry, payload, manifest, ready};
     fixture_t fixture;
+    if (!hl_child_require_second_user())
+        return;
     hl_weight_identity *identity = hl_fixture_identity(2, 0);
     hl_fixture_open(&fixture, HL_FIXTURE_DISK);
     hl_fixture_store(&fixture);
-    for (size_t i = 0; i < 4 && hl_child_can_drop(); i++) {
+    for (size_t i = 0; i < 4; i++) {
         char path[600];
         hl_golden_renew(&fixture);
         snprintf(path, sizeof path, "%s/%s", fixture.root, paths[i]);
@@ -492,7 +492,6 @@ static void what_another_user_owns_is_refused(void)
         CU_ASSERT_TRUE(
             looks_so(&fixture, identity, HL_WEIGHT_MANIFEST_AND_METADATA, HL_WEIGHT_MANIFEST_CORRUPT));
     }
-    CU_PASS("nothing to chown to is no failure");
     hl_fixture_close(&fixture);
     hl_weight_identity_free(identity);
 }
