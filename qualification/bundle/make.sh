@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Collects what a GPU machine without Bazel needs into one folder: binaries, the tests of restore requirements, the
-# libraries they need beyond glibc, model configs, the timeline script and the runner. Usage: make.sh DIR
+# libraries they need beyond glibc, model configs, scripts and the runner. Usage: make.sh DIR
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bundle=$(realpath -m "${1:?usage: make.sh DIR}")
@@ -14,6 +14,8 @@ programs=(
     //core/device:gather_bench
     //core/transfer:transfer_test
     //core/transfer:transfer_property_test
+    //core/weights/upload:upload_test
+    //qualification/weights_upload:upload_bench
 )
 all_tests=//qualification/restore:all
 mapfile -t requirements < <(bazel query "kind('cc_test rule', $all_tests) except attr(tags, '\\bfaults\\b', $all_tests)")
@@ -40,6 +42,8 @@ ldd "$bundle"/bin/* "$bundle"/requirements/* | awk '$2 == "=>" && $3 ~ /^\// { p
 done
 install -m 0644 engine/demo/configs/*.json "$bundle/configs/"
 install -m 0755 engine/demo/timeline.py "$bundle/"
+install -m 0755 qualification/weights_upload/run-peers.sh "$bundle/"
+install -m 0644 qualification/weights_upload/peers.py "$bundle/"
 install -m 0755 qualification/bundle/run-on-gpu.sh "$bundle/"
 install -m 0644 qualification/bundle/collect.py "$bundle/"
 git rev-parse HEAD >"$bundle/commit"

@@ -4,7 +4,8 @@
 #   conformance  device and executor tests          memcheck  some of them under compute-sanitizer
 #   exact, huge  every geometry by every route      bench     the gather kernel
 #   restore      Manager and engines as processes   measure   P1 to P4
-#   latency      P5 and P6
+#   latency      P5 and P6                          upload    host weights to the device, exactly
+#   upload-bench P11, on tmpfs and on disk, and other loaders where wheels of them are (HOSTLANE_WHEELS, or wheels/)
 # Reserves 2 MiB pages for the step `huge` when it may, and gives them back. Ends with "N passed, N failed".
 # HOSTLANE_BUNDLE_DEVICE=software rehearses this script without a GPU: what comes out is evidence for nothing.
 set -uo pipefail
@@ -14,8 +15,8 @@ shift
 steps=("$@")
 device=${HOSTLANE_BUNDLE_DEVICE:-cuda} pages=96
 case "$device" in
-cuda) all=(conformance memcheck exact huge restore bench latency measure) ;;
-software) all=(conformance exact restore latency) pages=2 ;;
+cuda) all=(conformance memcheck exact huge restore bench latency measure upload upload-bench) ;;
+software) all=(conformance exact restore latency upload upload-bench) pages=2 ;;
 *)
     echo "run-on-gpu: HOSTLANE_BUNDLE_DEVICE is $device: software, or unset" >&2
     exit 2
@@ -71,6 +72,7 @@ memcheck() {
         run_case "memcheck-demo-$route" compute-sanitizer --tool memcheck --error-exitcode 9 bin/hostlane-demo \
             --in-process --device cuda --model-config configs/qwen3-8b.json --pages 64 --part-bytes 4096 --route "$route"
     done
+    upload_case memcheck-upload compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9
 }
 
 # Every byte compared: each shipped geometry by each route.
@@ -121,6 +123,45 @@ run_latency() { # name, options …
     local name=$1
     shift
     run_case "$name" bin/restore_latency --device "$device" --json "$results/$name.json" "$@"
+}
+
+# Exact bytes by both routes, the order of events, files cut short; on a device and its own streams.
+upload_case() { # name, what to run the test under …
+    local name=$1
+    shift
+    mkdir -p "$results/tmp"
+    run_case "$name" env HOSTLANE_TEST_DEVICE="$device" TEST_TMPDIR="$results/tmp" "$@" bin/upload_test
+    rm -rf "$results/tmp"
+}
+
+upload() {
+    upload_case upload
+}
+
+# The store is made in memory and then on a disk, whose bytes stay in the page cache.
+upload-bench() {
+    local folder wheels=${HOSTLANE_WHEELS:-$here/wheels} gib=8 disk_gib=4 few=()
+    [ "$device" = cuda ] || gib=0.25 disk_gib=0.25 few=(--samples 2)
+    for place in /dev/shm /tmp; do
+        folder=$(mktemp -d "$place/hostlane-upload.XXXXXX")
+        if [ $place = /dev/shm ]; then
+            upload_bench upload-bench-tmpfs "$folder" --gib $gib --sweep "${few[@]}"
+            if [ "$device" = cuda ] && [ -d "$wheels" ]; then
+                run_case upload-peers env HOSTLANE_PEERS_RUNS=3 ./run-peers.sh "$wheels" "$results/upload-peers.json" \
+                    "$folder"/store/artifacts/*/*.safetensors
+            fi
+        else
+            upload_bench upload-bench-disk "$folder" --gib $disk_gib --verify "${few[@]}"
+        fi
+        chmod -R u+w "$folder"
+        rm -rf "$folder"
+    done
+}
+
+upload_bench() { # name, folder, options …
+    local name=$1 folder=$2
+    shift 2
+    run_case "$name" bin/upload_bench --device "$device" --dir "$folder" --keep --json "$results/$name.json" "$@"
 }
 
 bench() {
