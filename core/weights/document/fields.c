@@ -1,5 +1,6 @@
 #include "core/weights/document/fields.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,11 +21,14 @@ const char *hl_field_name(const struct hl_fields *fields, const char *key, char 
     return name;
 }
 
-static bool key_is(const hl_json_node *member, const char *key)
+/* Keys are short: a call to compare them costs more than this loop. */
+static inline bool key_is(const char *name, size_t size, const char *key)
 {
-    size_t size = 0;
-    const char *name = hl_json_key(member, &size);
-    return size == strlen(key) && memcmp(name, key, size) == 0;
+    for (size_t i = 0; i < size; i++) {
+        if (key[i] != name[i] || !key[i])
+            return false;
+    }
+    return !key[size];
 }
 
 hl_status hl_fields_collect(const struct hl_fields *fields, const hl_json_node *object,
@@ -37,15 +41,14 @@ hl_status hl_fields_collect(const struct hl_fields *fields, const hl_json_node *
         found[i] = NULL;
     size_t next = 0;
     for (const hl_json_node *member = hl_json_first(object); member; member = hl_json_next(member)) {
-        size_t at = next;
-        if (at >= count || !key_is(member, keys[at])) {
-            for (at = 0; at < count && !key_is(member, keys[at]);)
+        size_t at = next, size = 0;
+        const char *key = hl_json_key(member, &size);
+        if (at >= count || !key_is(key, size, keys[at])) {
+            for (at = 0; at < count && !key_is(key, size, keys[at]);)
                 at++;
         }
         if (at == count) {
             char quoted[HL_JSON_QUOTE_BYTES];
-            size_t size = 0;
-            const char *key = hl_json_key(member, &size);
             return HL_FIELD_FAIL(fields, NULL, "has the unknown key %s", hl_json_quote(quoted, key, size));
         }
         found[at] = member;
@@ -74,11 +77,9 @@ hl_status hl_field_text(const struct hl_fields *fields, const char *key, const h
     hl_status status = hl_field_type(fields, key, node, HL_JSON_STRING);
     if (status != HL_OK)
         return status;
-    size_t size = 0;
-    const char *found = hl_json_string(node, &size);
-    if (strlen(found) != size)
+    if (hl_json_holds_nul(node))
         return HL_FIELD_FAIL(fields, key, "holds a NUL");
-    *text = found;
+    *text = hl_json_string(node, NULL);
     return HL_OK;
 }
 
@@ -125,14 +126,39 @@ hl_status hl_field_u64(const struct hl_fields *fields, const char *key, const hl
     return HL_OK;
 }
 
+/* Whether eight bytes are lower-case hexadecimal digits, each looked at in its own high bit. */
+static bool eight_are_hex(const char *text)
+{
+    const uint64_t ones = UINT64_MAX / 255, high = ones << 7;
+    uint64_t word;
+    memcpy(&word, text, sizeof word);
+    if (word & high)
+        return false;
+    const uint64_t digits = (word + ones * (0x80 - '0')) & ~(word + ones * (0x7f - '9'));
+    const uint64_t letters = (word + ones * (0x80 - 'a')) & ~(word + ones * (0x7f - 'f'));
+    return ((digits | letters) & high) == high;
+}
+
+static bool is_hex(const char *text, size_t digits)
+{
+    for (size_t i = 0; i < digits; i += 8) {
+        if (!eight_are_hex(text + i))
+            return false;
+    }
+    return true;
+}
+
 hl_status hl_field_hex(const struct hl_fields *fields, const char *key, const hl_json_node *node,
                        size_t digits, char *hex)
 {
     const char *text = "";
+    size_t size = 0;
     hl_status status = hl_field_text(fields, key, node, &text);
     if (status != HL_OK)
         return status;
-    if (strlen(text) != digits || strspn(text, "0123456789abcdef") != digits)
+    assert(digits % 8 == 0);
+    hl_json_string(node, &size);
+    if (size != digits || !is_hex(text, digits))
         return HL_FIELD_FAIL(fields, key, "is not %zu lower-case hexadecimal digits", digits);
     memcpy(hex, text, digits + 1);
     return HL_OK;
@@ -165,14 +191,9 @@ hl_status hl_fields_parse(const struct hl_fields *fields, const char *text, size
     return hl_json_parse(text, bytes, &rules, document, fields->err);
 }
 
-hl_status hl_fields_check_canonical(const struct hl_fields *fields, const hl_json *document, const char *text,
-                                    size_t bytes)
+hl_status hl_fields_check_canonical(const struct hl_fields *fields, const hl_json *document)
 {
-    struct hl_text canonical = {0};
-    hl_json_put_canonical(&canonical, hl_json_root(document));
-    hl_status status = hl_text_status(&canonical, fields->stage, fields->err);
-    if (status == HL_OK && (canonical.size != bytes || memcmp(canonical.bytes, text, bytes) != 0))
-        status = HL_FIELD_FAIL(fields, NULL, "is not in its canonical encoding");
-    hl_text_free(&canonical);
-    return status;
+    if (!hl_json_is_canonical(document))
+        return HL_FIELD_FAIL(fields, NULL, "is not in its canonical encoding");
+    return HL_OK;
 }

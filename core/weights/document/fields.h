@@ -46,7 +46,7 @@ hl_status hl_field_choice(const struct hl_fields *fields, const char *key, const
                           const char *const *choices, size_t count, size_t *chosen);
 hl_status hl_field_u64(const struct hl_fields *fields, const char *key, const hl_json_node *node,
                        uint64_t least, uint64_t *value);
-/* Exactly `digits` lower-case hexadecimal digits, copied with a NUL. */
+/* Exactly `digits` lower-case hexadecimal digits, a multiple of 8, copied with a NUL. */
 hl_status hl_field_hex(const struct hl_fields *fields, const char *key, const hl_json_node *node,
                        size_t digits, char *hex);
 
@@ -58,7 +58,6 @@ hl_status hl_fields_schema(const struct hl_fields *fields, const hl_json_node *r
 /* Parses a document whose root is read with `fields`. */
 hl_status hl_fields_parse(const struct hl_fields *fields, const char *text, size_t bytes, hl_json **document);
 /* Refuses a text that is not the canonical encoding of its own value. */
-hl_status hl_fields_check_canonical(const struct hl_fields *fields, const hl_json *document, const char *text,
-                                    size_t bytes);
+hl_status hl_fields_check_canonical(const struct hl_fields *fields, const hl_json *document);
 
 #endif

@@ -46,15 +46,10 @@ bool hl_manifest_file_name_is_safe(const char *name)
     return true;
 }
 
-static hl_status read_file_name(const struct hl_fields *fields, const hl_json_node *node, const char **name)
+static hl_status check_file_name(const struct hl_fields *fields, const char *name)
 {
-    const char *found = NULL;
-    hl_status status = hl_field_name_text(fields, "file_name", node, &found);
-    if (status != HL_OK)
-        return status;
-    if (!hl_manifest_file_name_is_safe(found))
+    if (!hl_manifest_file_name_is_safe(name))
         return HL_FIELD_FAIL(fields, "file_name", "is not a safe name for a file");
-    *name = found;
     return HL_OK;
 }
 
@@ -81,7 +76,9 @@ static hl_status read_file(const struct hl_fields *fields, const hl_json_node *n
     const hl_json_node *found[3];
     hl_status status = hl_fields_collect(fields, node, keys, 3, found);
     if (status == HL_OK)
-        status = read_file_name(fields, found[0], &file->file_name);
+        status = hl_field_name_text(fields, "file_name", found[0], &file->file_name);
+    if (status == HL_OK)
+        status = check_file_name(fields, file->file_name);
     if (status == HL_OK)
         status = hl_field_hex(fields, "sha256", found[1], HL_SHA256_HEX_BYTES - 1, file->sha256);
     if (status == HL_OK)
@@ -138,14 +135,16 @@ static int compare_file_name(const void *name, const void *file)
     return strcmp(name, ((const struct hl_manifest_file *)file)->file_name);
 }
 
-/* The file that holds a tensor is one of the manifest's. */
+/* The file that holds a tensor is one of the manifest's, whose names are safe. */
 static hl_status find_file(const struct hl_fields *fields, const hl_manifest *manifest,
                            struct hl_manifest_tensor *tensor)
 {
     const struct hl_manifest_file *file = bsearch(tensor->file_name, manifest->files, manifest->file_count,
                                                   sizeof *manifest->files, compare_file_name);
-    if (!file)
-        return HL_FIELD_FAIL(fields, "file_name", "is not among the files");
+    if (!file) {
+        hl_status status = check_file_name(fields, tensor->file_name);
+        return status == HL_OK ? HL_FIELD_FAIL(fields, "file_name", "is not among the files") : status;
+    }
     tensor->file = (uint32_t)(file - manifest->files);
     return HL_OK;
 }
@@ -168,7 +167,7 @@ static hl_status read_tensor(const struct hl_fields *fields, const hl_json_node 
     if (status == HL_OK)
         status = hl_field_name_text(fields, "role", found[ROLE], &tensor->role);
     if (status == HL_OK)
-        status = read_file_name(fields, found[FILE_NAME], &tensor->file_name);
+        status = hl_field_name_text(fields, "file_name", found[FILE_NAME], &tensor->file_name);
     if (status == HL_OK)
         status = find_file(fields, manifest, tensor);
     if (status == HL_OK)
@@ -189,18 +188,11 @@ static hl_status read_tensor(const struct hl_fields *fields, const hl_json_node 
     return status;
 }
 
-/* Room for the shapes and strides of all tensors, as far as they have the right types. */
-static hl_status reserve_sizes(const struct hl_fields *fields, const hl_json_node *tensors,
-                               struct storage *storage)
+/* Room for the shapes and strides of all tensors, which are integers of the document. */
+static hl_status reserve_sizes(const struct hl_fields *fields, struct storage *storage)
 {
-    size_t count = 0;
-    for (const hl_json_node *tensor = hl_json_first(tensors); tensor; tensor = hl_json_next(tensor)) {
-        if (hl_json_type_of(tensor) != HL_JSON_OBJECT)
-            continue;
-        for (const hl_json_node *member = hl_json_first(tensor); member; member = hl_json_next(member))
-            count += hl_json_count(member);
-    }
-    storage->sizes = calloc(count + 1, sizeof *storage->sizes);
+    size_t count = hl_json_integers(storage->document);
+    storage->sizes = malloc((count + 1) * sizeof *storage->sizes);
     if (!storage->sizes)
         return HL_FAIL(fields->err, HL_E_NOMEM, fields->stage, "no memory for %zu sizes", count);
     return HL_OK;
@@ -214,14 +206,34 @@ static int compare_places(const void *left, const void *right, void *context)
     return a->file != b->file ? (a->file > b->file ? 1 : -1) : strcmp(a->storage_key, b->storage_key);
 }
 
+/* Whether the keys in each file ascend, as they do where they are the tensors' names. `last` has room for one
+ * place a file. */
+static bool places_ascend(const hl_manifest *manifest, uint32_t *last)
+{
+    for (size_t i = 0; i < manifest->file_count; i++)
+        last[i] = UINT32_MAX;
+    for (size_t i = 0; i < manifest->tensor_count; i++) {
+        const struct hl_manifest_tensor *tensor = &manifest->tensors[i];
+        uint32_t before = last[tensor->file];
+        if (before != UINT32_MAX && strcmp(manifest->tensors[before].storage_key, tensor->storage_key) >= 0)
+            return false;
+        last[tensor->file] = (uint32_t)i;
+    }
+    return true;
+}
+
 /* No two tensors have the same key in the same file. */
 static hl_status check_places(const struct hl_fields *root, const hl_manifest *manifest)
 {
     hl_status status = HL_OK;
-    uint32_t *order = malloc(manifest->tensor_count * sizeof *order);
+    size_t places =
+        manifest->tensor_count > manifest->file_count ? manifest->tensor_count : manifest->file_count;
+    uint32_t *order = malloc(places * sizeof *order);
     if (!order)
         return HL_FAIL(root->err, HL_E_NOMEM, root->stage, "no memory to order %zu tensors",
                        manifest->tensor_count);
+    if (places_ascend(manifest, order))
+        goto free_order;
     for (size_t i = 0; i < manifest->tensor_count; i++)
         order[i] = (uint32_t)i;
     qsort_r(order, manifest->tensor_count, sizeof *order, compare_places, manifest->tensors);
@@ -234,6 +246,7 @@ static hl_status check_places(const struct hl_fields *root, const hl_manifest *m
         status = HL_FIELD_FAIL(&fields, "storage_key", "is another tensor's in the same file");
         break;
     }
+free_order:
     free(order);
     return status;
 }
@@ -243,7 +256,7 @@ static hl_status read_tensors(const struct hl_fields *root, const hl_json_node *
     size_t count = 0;
     hl_status status = read_count(root, "tensors", array, HL_WEIGHT_TENSORS, &count);
     if (status == HL_OK)
-        status = reserve_sizes(root, array, manifest->storage);
+        status = reserve_sizes(root, manifest->storage);
     if (status != HL_OK)
         return status;
     manifest->tensors = calloc(count, sizeof *manifest->tensors);
@@ -278,17 +291,29 @@ static hl_status read_identity(const struct hl_fields *root, const hl_json_node 
     return status;
 }
 
-static hl_status check_content(const struct hl_fields *root, const hl_json_node *node, hl_manifest *manifest)
+static hl_status check_content(const struct hl_fields *root, const hl_json_node *node,
+                               const hl_json_node *tensors, hl_manifest *manifest)
 {
     char content[HL_SHA256_HEX_BYTES];
     hl_status status = hl_field_hex(root, manifest_keys[KEY_CONTENT], node, HL_SHA256_HEX_BYTES - 1,
                                     manifest->content_sha256);
     if (status == HL_OK)
-        status = hl_manifest_content_sha256(manifest->tensors, manifest->tensor_count, content, root->err);
+        status = hl_manifest_text_content_sha256(manifest->canonical, tensors, content, root->err);
     if (status == HL_OK && strcmp(content, manifest->content_sha256) != 0)
         status = HL_FAIL(root->err, HL_E_CHECKSUM, root->stage,
                          "artifact_content_sha256 is not the digest of the tensors");
     return status;
+}
+
+static char *copy_text(const char *text, size_t bytes)
+{
+    char *copy = malloc(bytes + 1);
+    if (copy) {
+        if (bytes > 0)
+            memcpy(copy, text, bytes);
+        copy[bytes] = '\0';
+    }
+    return copy;
 }
 
 static hl_status read_root(const struct hl_fields *root, const hl_json_node *node, hl_manifest *manifest)
@@ -306,46 +331,45 @@ static hl_status read_root(const struct hl_fields *root, const hl_json_node *nod
     if (status == HL_OK)
         status = read_tensors(root, found[KEY_TENSORS], manifest);
     if (status == HL_OK)
-        status = check_content(root, found[KEY_CONTENT], manifest);
+        status = check_content(root, found[KEY_CONTENT], found[KEY_TENSORS], manifest);
     if (status != HL_OK)
         return status;
-    size_t begin = hl_json_begin(found[KEY_FORMAT]), end = hl_json_end(found[KEY_FORMAT]);
-    manifest->format_metadata = strndup(manifest->canonical + begin, end - begin);
+    size_t begin = hl_json_begin(found[KEY_FORMAT]);
+    manifest->format_metadata =
+        copy_text(manifest->canonical + begin, hl_json_end(found[KEY_FORMAT]) - begin);
     if (!manifest->format_metadata)
         return HL_FAIL(root->err, HL_E_NOMEM, root->stage, "no memory for format_metadata");
     return HL_OK;
 }
 
-static hl_status read_text(const struct hl_fields *root, const char *text, size_t bytes,
-                           hl_manifest *manifest)
+static hl_status read_text(const struct hl_fields *root, hl_manifest *manifest)
 {
     struct storage *storage = manifest->storage;
+    const char *text = manifest->canonical;
+    const size_t bytes = manifest->canonical_bytes;
     uint64_t version = 0;
     hl_status status = hl_fields_parse(root, text, bytes, &storage->document);
     if (status == HL_OK)
         status = hl_fields_schema(root, hl_json_root(storage->document), 1, &version);
     if (status == HL_OK)
-        status = hl_fields_check_canonical(root, storage->document, text, bytes);
-    if (status != HL_OK)
-        return status;
-    manifest->canonical = strndup(text, bytes);
-    manifest->canonical_bytes = bytes;
-    if (!manifest->canonical)
-        return HL_FAIL(root->err, HL_E_NOMEM, root->stage, "no memory for a manifest of %zu bytes", bytes);
-    status = hl_sha256(text, bytes, manifest->canonical_sha256, root->err);
+        status = hl_fields_check_canonical(root, storage->document);
+    if (status == HL_OK)
+        status = hl_sha256(text, bytes, manifest->canonical_sha256, root->err);
     return status == HL_OK ? read_root(root, hl_json_root(storage->document), manifest) : status;
 }
 
-hl_status hl_manifest_read(const char *text, size_t bytes, hl_status refusal, hl_manifest **manifest,
-                           hl_error *err)
+hl_status hl_manifest_read(char *text, size_t bytes, hl_status refusal, hl_manifest **manifest, hl_error *err)
 {
     const struct hl_fields root = {HL_MANIFEST_STAGE, refusal, NULL, -1, err};
     hl_manifest *made = calloc(1, sizeof *made);
     if (!made || !(made->storage = calloc(1, sizeof(struct storage)))) {
         free(made);
+        free(text);
         return HL_FAIL(err, HL_E_NOMEM, root.stage, "no memory for a manifest");
     }
-    hl_status status = read_text(&root, text, bytes, made);
+    made->canonical = text;
+    made->canonical_bytes = bytes;
+    hl_status status = read_text(&root, made);
     if (status != HL_OK)
         goto err_free;
     *manifest = made;
@@ -355,9 +379,17 @@ err_free:
     return status;
 }
 
-hl_status hl_manifest_parse(const char *text, size_t bytes, hl_manifest **manifest, hl_error *err)
+hl_status hl_manifest_take(char *text, size_t bytes, hl_manifest **manifest, hl_error *err)
 {
     return hl_manifest_read(text, bytes, HL_E_CORRUPT, manifest, err);
+}
+
+hl_status hl_manifest_parse(const char *text, size_t bytes, hl_manifest **manifest, hl_error *err)
+{
+    char *copy = copy_text(text, bytes);
+    if (!copy)
+        return HL_FAIL(err, HL_E_NOMEM, HL_MANIFEST_STAGE, "no memory for a manifest of %zu bytes", bytes);
+    return hl_manifest_take(copy, bytes, manifest, err);
 }
 
 void hl_manifest_free(hl_manifest *manifest)

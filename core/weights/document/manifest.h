@@ -62,6 +62,9 @@ hl_status hl_manifest_build(const struct hl_manifest_parts *parts, hl_manifest *
 /* HL_E_CORRUPT: not canonical bytes, not the exact keys, a rule broken, a digest of the content that is not
  * that of the tensors (HL_E_CHECKSUM). HL_E_UNSUPPORTED: another schema_version. HL_E_LIMIT, HL_E_NOMEM. */
 hl_status hl_manifest_parse(const char *text, size_t bytes, hl_manifest **manifest, hl_error *err);
+/* The same of a text that malloc() gave, with a NUL behind it: it becomes the manifest's, or is freed when
+ * the manifest is refused. */
+hl_status hl_manifest_take(char *text, size_t bytes, hl_manifest **manifest, hl_error *err);
 void hl_manifest_free(hl_manifest *manifest); /* NULL is allowed */
 
 /* Index of the tensor of that name, or -1. Logarithmic. */

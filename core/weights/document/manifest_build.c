@@ -189,8 +189,10 @@ hl_status hl_manifest_build(const struct hl_manifest_parts *parts, hl_manifest *
     sorted.tensors = tensors;
     sorted.files = files;
     status = put_manifest(&text, &sorted, err);
-    if (status == HL_OK)
+    if (status == HL_OK) {
         status = hl_manifest_read(text.bytes, text.size, HL_E_INVALID, manifest, err);
+        text = (struct hl_text){0}; /* the manifest's, or gone */
+    }
 free_copies:
     hl_text_free(&text);
     free(files);

@@ -57,7 +57,7 @@ hl_status hl_ready_parse(const char *text, size_t bytes, struct hl_ready *ready,
         return status;
     status = hl_fields_schema(&fields, hl_json_root(document), 1, &version);
     if (status == HL_OK)
-        status = hl_fields_check_canonical(&fields, document, text, bytes);
+        status = hl_fields_check_canonical(&fields, document);
     if (status == HL_OK)
         status = read_ready(&fields, hl_json_root(document), &found);
     hl_json_free(document);

@@ -1,5 +1,7 @@
-/* The canonical encoding. Recursion is as deep as the document, which the reader bounds. */
+/* The canonical encoding, and whether a text is its own. Recursion is as deep as the document, which the
+ * reader bounds. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/weights/json/node.h"
 
@@ -65,6 +67,24 @@ static void put_number(struct hl_text *text, const hl_json_node *node)
     } else {
         hl_text_append(text, digits, node->end - node->begin);
     }
+}
+
+bool hl_json_is_canonical(const hl_json *document)
+{
+    if (document->uncanonical)
+        return false;
+    size_t left = document->reals;
+    for (const hl_json_node *node = document->nodes + 1; left > 0; node++) {
+        if (node->type != HL_JSON_REAL)
+            continue;
+        const char *digits = document->text + node->begin;
+        char real[HL_JSON_REAL_BYTES];
+        size_t size = hl_json_print_real(hl_json_real_value(digits), real);
+        if (size != node->end - node->begin || memcmp(real, digits, size) != 0)
+            return false;
+        left--;
+    }
+    return true;
 }
 
 void hl_json_put_canonical(struct hl_text *text, const hl_json_node *node)

@@ -12,6 +12,7 @@
 #ifndef CORE_WEIGHTS_JSON_JSON_H
 #define CORE_WEIGHTS_JSON_JSON_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,8 +40,20 @@ struct hl_json_rules {
 
 typedef struct hl_json hl_json; /* a parsed document */
 
-/* A value in it; valid as long as the document. Its fields are private. */
-typedef struct hl_json_node hl_json_node;
+/* A value in it; valid as long as the document. Its fields are private (node.h says what they mean), and here
+ * only because a manifest has tens of thousands of values: calls to look at them would take longer than
+ * reading them. */
+typedef struct hl_json_node {
+    union {
+        struct {
+            uint32_t begin, end;
+        };
+        const char *text;
+    };
+    uint32_t next, size, index;
+    uint8_t type, flags;
+} hl_json_node;
+enum { HL_JSON_NODE_TRUE = 1, HL_JSON_NODE_MEMBER = 2, HL_JSON_NODE_UNORDERED = 4, HL_JSON_NODE_NUL = 8 };
 
 /* Parses a copy of `bytes` bytes of `text`. Time is linear in the text, times a logarithm for objects whose
  * keys are in no order; memory is the text and 24 bytes for each value and key. HL_E_CORRUPT (the text says
@@ -51,16 +64,44 @@ void hl_json_free(hl_json *document); /* NULL is allowed */
 const hl_json_node *hl_json_root(const hl_json *document);
 size_t hl_json_duplicates(const hl_json *document); /* keys that were given again; 0 unless keep_duplicates */
 
-enum hl_json_type hl_json_type_of(const hl_json_node *node);
+size_t hl_json_integers(const hl_json *document); /* all integers in it, at any depth */
+
+static inline enum hl_json_type hl_json_type_of(const hl_json_node *node)
+{
+    return (enum hl_json_type)node->type;
+}
 const char *hl_json_type_name(enum hl_json_type type); /* "null", "boolean", "integer", … */
 
 /* Byte offsets of the value in the text. */
-size_t hl_json_begin(const hl_json_node *node);
-size_t hl_json_end(const hl_json_node *node);
+static inline size_t hl_json_begin(const hl_json_node *node)
+{
+    return node->begin;
+}
+static inline size_t hl_json_end(const hl_json_node *node)
+{
+    return node->end;
+}
+static inline size_t hl_json_key_begin(const hl_json_node *member) /* of its key's opening quote */
+{
+    assert(member->flags & HL_JSON_NODE_MEMBER);
+    return (member - 1)->begin;
+}
 
 /* Unescaped UTF-8 with a NUL behind it; `bytes` (may be NULL) counts without that NUL, and differs from
  * strlen() when the string holds a NUL. Strings and the keys of objects. The node is a string. */
-const char *hl_json_string(const hl_json_node *node, size_t *bytes);
+static inline const char *hl_json_string(const hl_json_node *node, size_t *bytes)
+{
+    assert(node->type == HL_JSON_STRING);
+    if (bytes)
+        *bytes = node->size;
+    return (node - node->index)->text + node->begin + 1;
+}
+/* Whether strlen() differs from the bytes. The node is a string. */
+static inline bool hl_json_holds_nul(const hl_json_node *node)
+{
+    assert(node->type == HL_JSON_STRING);
+    return node->flags & HL_JSON_NODE_NUL;
+}
 bool hl_json_is_true(const hl_json_node *node);
 
 /* The value of an integer node; false when it does not fit. -0 is 0. */
@@ -69,10 +110,25 @@ bool hl_json_i64(const hl_json_node *node, int64_t *value);
 
 /* Elements of an array or members of an object, in the order of the text: hl_json_first(), then
  * hl_json_next() until NULL. hl_json_key() is a member's key. */
-size_t hl_json_count(const hl_json_node *node);
-const hl_json_node *hl_json_first(const hl_json_node *container);
-const hl_json_node *hl_json_next(const hl_json_node *node);
-const char *hl_json_key(const hl_json_node *member, size_t *bytes);
+static inline size_t hl_json_count(const hl_json_node *node)
+{
+    return node->type == HL_JSON_ARRAY || node->type == HL_JSON_OBJECT ? node->size : 0;
+}
+static inline const hl_json_node *hl_json_first(const hl_json_node *container)
+{
+    if (hl_json_count(container) == 0)
+        return NULL;
+    return container + (container->type == HL_JSON_OBJECT ? 2 : 1);
+}
+static inline const hl_json_node *hl_json_next(const hl_json_node *node)
+{
+    return node->next ? node - node->index + node->next : NULL;
+}
+static inline const char *hl_json_key(const hl_json_node *member, size_t *bytes)
+{
+    assert(member->flags & HL_JSON_NODE_MEMBER);
+    return hl_json_string(member - 1, bytes);
+}
 
 /* The member of that name (no NUL inside), or NULL. Linear in the members: for objects with few. */
 const hl_json_node *hl_json_member(const hl_json_node *object, const char *key);
@@ -105,5 +161,9 @@ bool hl_json_valid_utf8(const char *bytes, size_t size);
  * order of their UTF-8 bytes; integers as their digits; reals as the shortest decimal that gives the same
  * double, in Python's notation (1.0, 1e+16, 1e-07, -0.0). Independent of the locale. */
 void hl_json_put_canonical(struct hl_text *text, const hl_json_node *node);
+
+/* Whether the document's text is the canonical encoding of its root, byte for byte: what encoding it again
+ * and comparing would tell. The reader notes it on the way, so that only reals are encoded again. */
+bool hl_json_is_canonical(const hl_json *document);
 
 #endif

@@ -3,37 +3,37 @@
  * The tape is one array of nodes in the order of the text: a container, then everything inside it; a member's
  * key is the node before its value. Strings are unescaped in place in the document's own copy of the text,
  * which is never shorter than what they mean, so that no node owns memory. Element 0 is no value: it leads
- * from any node to the text. */
+ * from any node to the text.
+ *
+ *   begin, end   in the text; `text` is element 0's
+ *   next         the next in the same container; 0: none
+ *   size         elements, members, or bytes of a string
+ *   index        its own place on the tape
+ *   type         enum hl_json_type
+ *   flags        MEMBER: a key stands before it. TRUE: the boolean. NUL: a string that holds one.
+ *                UNORDERED: an object whose keys do not ascend strictly */
 #ifndef CORE_WEIGHTS_JSON_NODE_H
 #define CORE_WEIGHTS_JSON_NODE_H
+
+#include <string.h>
 
 #include "core/weights/json/json.h"
 
 #define HL_JSON_DEPTH 127u /* the most that rules may allow */
 
-enum { HL_JSON_NODE_TRUE = 1, HL_JSON_NODE_MEMBER = 2, HL_JSON_NODE_UNORDERED = 4 };
-
-struct hl_json_node {
-    union {
-        struct {
-            uint32_t begin, end; /* in the text */
-        };
-        const char *text; /* of element 0 */
-    };
-    uint32_t next;  /* the next in the same container; 0: none */
-    uint32_t size;  /* elements, members, or bytes of a string */
-    uint32_t index; /* its own place on the tape */
-    uint8_t type;   /* enum hl_json_type */
-    uint8_t flags;  /* UNORDERED: an object whose keys do not ascend strictly */
-};
-
 struct hl_json {
-    char *text; /* with a NUL behind it */
+    char *text; /* with HL_JSON_PADDING NULs behind it */
     size_t bytes;
     hl_json_node *nodes;
     size_t count, capacity;
     size_t duplicates;
+    size_t integers;
+    size_t reals;     /* how many; whether each is written as the canonical encoding would is not known */
+    bool uncanonical; /* something else than a real is not written as the canonical encoding would */
 };
+
+/* What a reader may read behind the text, all NUL: strings are searched several bytes at a time. */
+#define HL_JSON_PADDING 8u
 
 static inline const char *hl_json_text_of(const hl_json_node *node)
 {
@@ -45,6 +45,7 @@ struct hl_json_reader {
     hl_json *document;
     const struct hl_json_rules *rules;
     size_t at;
+    bool nul;        /* the string that was scanned last holds a NUL */
     uint32_t *order; /* scratch of hl_json_order_keys(): two runs of order_capacity */
     size_t order_capacity;
     hl_error *err;
@@ -69,8 +70,19 @@ double hl_json_real_value(const char *text);
 #define HL_JSON_REAL_BYTES 32
 size_t hl_json_print_real(double value, char text[HL_JSON_REAL_BYTES]);
 
-/* order.c: compares two keys by bytes, which for UTF-8 is the order of their code points. */
-int hl_json_compare_keys(const char *text, const hl_json_node *left, const hl_json_node *right);
+/* Compares two keys by bytes, which for UTF-8 is the order of their code points. An empty key has a NUL where
+ * others have their first byte. */
+static inline int hl_json_compare_keys(const char *text, const hl_json_node *left, const hl_json_node *right)
+{
+    const unsigned char *a = (const unsigned char *)text + left->begin + 1;
+    const unsigned char *b = (const unsigned char *)text + right->begin + 1;
+    if (*a != *b)
+        return *a - *b;
+    uint32_t shorter = left->size < right->size ? left->size : right->size;
+    int order = memcmp(a, b, shorter);
+    return order ? order : (left->size > right->size) - (left->size < right->size);
+}
+/* order.c. */
 /* Sorts `count` indices of keys on the tape, equal keys in the order of the text, with room for as many in
  * `spare`. Linear when they ascend or are a few ascending stretches; never worse than n log n. Returns the
  * array that holds the result: `keys` or `spare`. */

@@ -49,6 +49,12 @@ hl_status hl_json_scan_number(struct hl_json_reader *reader, enum hl_json_type *
     }
     if (found == HL_JSON_REAL && !isfinite(hl_json_real_value(text + start)))
         return HL_JSON_CORRUPT(reader, start, "a number that no double can hold");
+    if (found == HL_JSON_REAL) {
+        reader->document->reals++;
+    } else {
+        reader->document->integers++;
+        reader->document->uncanonical |= first > start && text[first] == '0'; /* -0 */
+    }
     *type = found;
     return HL_OK;
 }
@@ -73,7 +79,10 @@ static bool magnitude(const hl_json_node *node, bool *negative, uint64_t *value)
     size_t at = node->begin;
     *negative = text[at] == '-';
     uint64_t sum = 0;
-    for (at += *negative; at < node->end; at++) {
+    at += *negative;
+    for (size_t safe = at + 19 < node->end ? at + 19 : node->end; at < safe; at++)
+        sum = sum * 10 + (uint64_t)(text[at] - '0'); /* 19 digits always fit */
+    for (; at < node->end; at++) {
         if (!hl_mul_u64(sum, 10, &sum) || !hl_add_u64(sum, (uint64_t)(text[at] - '0'), &sum))
             return false;
     }

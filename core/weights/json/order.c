@@ -7,13 +7,6 @@
 #include "core/base/error.h"
 #include "core/weights/json/node.h"
 
-int hl_json_compare_keys(const char *text, const hl_json_node *left, const hl_json_node *right)
-{
-    uint32_t shorter = left->size < right->size ? left->size : right->size;
-    int order = memcmp(text + left->begin + 1, text + right->begin + 1, shorter);
-    return order ? order : (left->size > right->size) - (left->size < right->size);
-}
-
 /* End of the stretch from `begin` in which keys do not descend. */
 static size_t stretch_end(const char *text, const hl_json_node *nodes, const uint32_t *keys, size_t begin,
                           size_t count)

@@ -6,10 +6,14 @@
 #include "core/base/error.h"
 #include "core/weights/json/node.h"
 
+enum { FIRST_BYTES = 1 << 20 };
+
 /* A container that is not closed yet. Places on the tape, since it moves while it grows. */
 struct open_container {
     uint32_t node;
     uint32_t last; /* its last element or member so far; 0: none */
+    uint32_t count;
+    bool object, unordered;
 };
 
 struct stack {
@@ -17,18 +21,27 @@ struct stack {
     unsigned depth;
 };
 
-static void skip_space(struct hl_json_reader *reader)
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+static inline void skip_space(struct hl_json_reader *reader)
 {
     const char *text = reader->document->text;
-    while (text[reader->at] == ' ' || text[reader->at] == '\n' || text[reader->at] == '\r' ||
-           text[reader->at] == '\t')
+    if (!is_space(text[reader->at]))
+        return;
+    reader->document->uncanonical = true;
+    while (is_space(text[reader->at]))
         reader->at++;
 }
 
 static hl_status grow_tape(struct hl_json_reader *reader)
 {
     hl_json *document = reader->document;
-    size_t capacity = document->capacity ? document->capacity * 2 : 16;
+    /* At first about as many as a manifest has, though no more than a text of a megabyte would have. */
+    size_t expected = (document->bytes < FIRST_BYTES ? document->bytes : FIRST_BYTES) / 12 + 16;
+    size_t capacity = document->capacity ? document->capacity * 2 : expected;
     hl_json_node *nodes = realloc(document->nodes, capacity * sizeof *nodes);
     if (!nodes)
         return HL_FAIL(reader->err, HL_E_NOMEM, reader->rules->stage, "no memory for %zu values", capacity);
@@ -37,8 +50,9 @@ static hl_status grow_tape(struct hl_json_reader *reader)
     return HL_OK;
 }
 
-/* A new node that begins at reader->at. A value has at least one byte, so that indices fit as offsets do. */
-static hl_status add_node(struct hl_json_reader *reader, enum hl_json_type type, uint32_t *index)
+/* Appends a node. A value has at least one byte, so that indices fit as offsets do. */
+static inline hl_status add_node(struct hl_json_reader *reader, enum hl_json_type type, size_t begin,
+                                 uint32_t size, unsigned flags)
 {
     hl_json *document = reader->document;
     if (document->count == document->capacity) {
@@ -46,135 +60,127 @@ static hl_status add_node(struct hl_json_reader *reader, enum hl_json_type type,
         if (status != HL_OK)
             return status;
     }
-    *index = (uint32_t)document->count++;
-    document->nodes[*index] =
-        (hl_json_node){.begin = (uint32_t)reader->at, .index = *index, .type = (uint8_t)type};
+    document->nodes[document->count] = (hl_json_node){.begin = (uint32_t)begin,
+                                                      .end = (uint32_t)reader->at,
+                                                      .size = size,
+                                                      .index = (uint32_t)document->count,
+                                                      .type = (uint8_t)type,
+                                                      .flags = (uint8_t)flags};
+    document->count++;
     return HL_OK;
 }
 
-/* Makes the node the last of the innermost container. */
-static void attach(struct hl_json_reader *reader, struct stack *stack, uint32_t index)
+/* Makes the node that was added last the last of the innermost container. */
+static inline void attach(struct hl_json_reader *reader, struct stack *stack)
 {
     if (stack->depth == 0)
         return;
     hl_json_node *nodes = reader->document->nodes;
     struct open_container *parent = &stack->containers[stack->depth - 1];
-    if (nodes[parent->node].type == HL_JSON_OBJECT) {
-        nodes[index].flags |= HL_JSON_NODE_MEMBER;
-        if (parent->last &&
-            hl_json_compare_keys(reader->document->text, &nodes[parent->last - 1], &nodes[index - 1]) >= 0)
-            nodes[parent->node].flags |= HL_JSON_NODE_UNORDERED;
-    }
-    if (parent->last)
-        nodes[parent->last].next = index;
+    const uint32_t index = (uint32_t)reader->document->count - 1, last = parent->last;
     parent->last = index;
-    nodes[parent->node].size++;
+    parent->count++;
+    if (last)
+        nodes[last].next = index;
+    if (!parent->object)
+        return;
+    nodes[index].flags |= HL_JSON_NODE_MEMBER;
+    if (last && hl_json_compare_keys(reader->document->text, &nodes[last - 1], &nodes[index - 1]) >= 0)
+        parent->unordered = true;
 }
 
-static hl_status read_literal(struct hl_json_reader *reader, struct stack *stack)
+static hl_status read_literal(struct hl_json_reader *reader)
 {
     static const struct literal {
         const char *word;
         enum hl_json_type type;
-        uint8_t flags;
+        unsigned flags;
     } literals[] = {
         {"null", HL_JSON_NULL, 0}, {"true", HL_JSON_BOOL, HL_JSON_NODE_TRUE}, {"false", HL_JSON_BOOL, 0}};
     const char *text = reader->document->text;
+    const size_t begin = reader->at;
     for (size_t i = 0; i < sizeof literals / sizeof literals[0]; i++) {
         size_t size = strlen(literals[i].word);
-        if (strncmp(text + reader->at, literals[i].word, size) != 0)
+        if (strncmp(text + begin, literals[i].word, size) != 0)
             continue;
-        uint32_t index = 0;
-        hl_status status = add_node(reader, literals[i].type, &index);
-        if (status != HL_OK)
-            return status;
-        attach(reader, stack, index);
         reader->at += size;
-        reader->document->nodes[index].flags |= literals[i].flags;
-        reader->document->nodes[index].end = (uint32_t)reader->at;
-        return HL_OK;
+        return add_node(reader, literals[i].type, begin, 0, literals[i].flags);
     }
-    if (reader->at == reader->document->bytes)
-        return HL_JSON_CORRUPT(reader, reader->at, "the text ends where a value is expected");
-    return HL_JSON_CORRUPT(reader, reader->at, "no JSON value begins here");
+    if (begin == reader->document->bytes)
+        return HL_JSON_CORRUPT(reader, begin, "the text ends where a value is expected");
+    return HL_JSON_CORRUPT(reader, begin, "no JSON value begins here");
 }
 
-static hl_status read_string(struct hl_json_reader *reader, uint32_t *index)
+static hl_status read_string(struct hl_json_reader *reader)
 {
-    hl_status status = add_node(reader, HL_JSON_STRING, index);
+    const size_t begin = reader->at;
     uint32_t size = 0;
-    if (status == HL_OK)
-        status = hl_json_scan_string(reader, &size);
-    if (status != HL_OK)
-        return status;
-    reader->document->nodes[*index].size = size;
-    reader->document->nodes[*index].end = (uint32_t)reader->at;
-    return HL_OK;
+    hl_status status = hl_json_scan_string(reader, &size);
+    return status == HL_OK ? add_node(reader, HL_JSON_STRING, begin, size, reader->nul ? HL_JSON_NODE_NUL : 0)
+                           : status;
 }
 
-static hl_status read_number(struct hl_json_reader *reader, uint32_t *index)
+static hl_status read_number(struct hl_json_reader *reader)
 {
+    const size_t begin = reader->at;
     enum hl_json_type type = HL_JSON_INTEGER;
-    hl_status status = add_node(reader, type, index);
-    if (status == HL_OK)
-        status = hl_json_scan_number(reader, &type);
-    if (status != HL_OK)
-        return status;
-    reader->document->nodes[*index].type = (uint8_t)type;
-    reader->document->nodes[*index].end = (uint32_t)reader->at;
-    return HL_OK;
+    hl_status status = hl_json_scan_number(reader, &type);
+    return status == HL_OK ? add_node(reader, type, begin, 0, 0) : status;
 }
 
 static hl_status open_container(struct hl_json_reader *reader, struct stack *stack)
 {
     if (stack->depth == reader->rules->max_depth)
         return HL_JSON_CORRUPT(reader, reader->at, "nested deeper than %u", reader->rules->max_depth);
-    uint32_t index = 0;
-    hl_status status =
-        add_node(reader, reader->document->text[reader->at] == '{' ? HL_JSON_OBJECT : HL_JSON_ARRAY, &index);
+    const bool object = reader->document->text[reader->at] == '{';
+    hl_status status = add_node(reader, object ? HL_JSON_OBJECT : HL_JSON_ARRAY, reader->at, 0, 0);
     if (status != HL_OK)
         return status;
-    attach(reader, stack, index);
-    stack->containers[stack->depth++] = (struct open_container){.node = index};
+    attach(reader, stack);
+    stack->containers[stack->depth++] =
+        (struct open_container){.node = (uint32_t)reader->document->count - 1, .object = object};
     reader->at++;
     return HL_OK;
 }
 
 static hl_status close_container(struct hl_json_reader *reader, struct stack *stack)
 {
-    uint32_t index = stack->containers[--stack->depth].node;
-    hl_json_node *node = &reader->document->nodes[index];
+    const struct open_container *closed = &stack->containers[--stack->depth];
+    hl_json_node *node = &reader->document->nodes[closed->node];
     reader->at++;
     node->end = (uint32_t)reader->at;
-    return node->type == HL_JSON_OBJECT ? hl_json_check_keys(reader, index) : HL_OK;
+    node->size = closed->count;
+    if (!closed->unordered)
+        return HL_OK;
+    node->flags |= HL_JSON_NODE_UNORDERED;
+    reader->document->uncanonical = true;
+    return hl_json_check_keys(reader, closed->node);
 }
 
 /* Reads a scalar, or the opening of a container. */
 static hl_status read_value(struct hl_json_reader *reader, struct stack *stack)
 {
     char c = reader->document->text[reader->at];
-    uint32_t index = 0;
     hl_status status;
     if (c == '{' || c == '[')
         return open_container(reader, stack);
     if (c == '"')
-        status = read_string(reader, &index);
+        status = read_string(reader);
     else if (c == '-' || (c >= '0' && c <= '9'))
-        status = read_number(reader, &index);
+        status = read_number(reader);
     else
-        return read_literal(reader, stack);
+        status = read_literal(reader);
     if (status == HL_OK)
-        attach(reader, stack, index);
+        attach(reader, stack);
     return status;
 }
 
 /* Reads a member's key and its colon. */
 static hl_status read_key(struct hl_json_reader *reader)
 {
-    uint32_t index = 0;
     if (reader->document->text[reader->at] != '"')
         return HL_JSON_CORRUPT(reader, reader->at, "a key in double quotes is expected");
-    hl_status status = read_string(reader, &index);
+    hl_status status = read_string(reader);
     if (status != HL_OK)
         return status;
     skip_space(reader);
@@ -193,7 +199,7 @@ static hl_status move_on(struct hl_json_reader *reader, struct stack *stack)
     while (status == HL_OK && stack->depth > 0) {
         skip_space(reader);
         const struct open_container *inner = &stack->containers[stack->depth - 1];
-        bool object = reader->document->nodes[inner->node].type == HL_JSON_OBJECT;
+        const bool object = inner->object;
         char c = reader->document->text[reader->at];
         if (c == (object ? '}' : ']')) {
             status = close_container(reader, stack);
@@ -214,8 +220,7 @@ static hl_status read_document(struct hl_json_reader *reader)
 {
     hl_json *document = reader->document;
     struct stack stack = {.depth = 0};
-    uint32_t origin = 0;
-    hl_status status = add_node(reader, HL_JSON_NULL, &origin);
+    hl_status status = add_node(reader, HL_JSON_NULL, 0, 0, 0);
     if (status != HL_OK)
         return status;
     if (document->bytes >= 3 && memcmp(document->text, "\xef\xbb\xbf", 3) == 0)
@@ -231,7 +236,7 @@ static hl_status read_document(struct hl_json_reader *reader)
     skip_space(reader);
     if (reader->at != document->bytes)
         return HL_JSON_CORRUPT(reader, reader->at, "something follows the value");
-    document->nodes[origin].text = document->text;
+    document->nodes[0].text = document->text;
     return HL_OK;
 }
 
@@ -245,12 +250,13 @@ hl_status hl_json_parse(const char *text, size_t bytes, const struct hl_json_rul
                        rules->max_bytes);
     hl_json *made = calloc(1, sizeof *made);
     struct hl_json_reader reader = {.document = made, .rules = rules, .err = err};
-    if (!made || !(made->text = calloc(1, bytes + 1))) {
+    if (!made || !(made->text = malloc(bytes + HL_JSON_PADDING))) {
         status = HL_FAIL(err, HL_E_NOMEM, rules->stage, "no memory for %zu bytes of JSON", bytes);
         goto err_free;
     }
     if (bytes > 0)
         memcpy(made->text, text, bytes);
+    memset(made->text + bytes, 0, HL_JSON_PADDING);
     made->bytes = bytes;
     status = read_document(&reader);
     free(reader.order);

@@ -1,5 +1,6 @@
 /* Strings: UTF-8, escapes, and the text form of both. */
 #include <assert.h>
+#include <endian.h>
 #include <string.h>
 
 #include "core/base/error.h"
@@ -37,6 +38,24 @@ bool hl_json_valid_utf8(const char *bytes, size_t size)
     return true;
 }
 
+/* How many bytes from `at` are printable ASCII and neither quote nor backslash, at least up to the first that
+ * is something else: eight at a time. The text ends in NULs, which are something else. */
+static size_t plain_bytes(const char *at)
+{
+    static const uint64_t ones = UINT64_MAX / 255, high = ones << 7;
+    for (size_t done = 0;; done += 8) {
+        uint64_t word;
+        memcpy(&word, at + done, sizeof word);
+        word = le64toh(word);
+        /* A byte's high bit: set, about to be set (0x7f), below '"' but for ' ' and '!', a backslash. The
+         * lowest mark is right; one above it may come from a borrow. */
+        const uint64_t marks =
+            (word | (word + ones) | ((word ^ ones * 2) - ones * 0x21) | ((word ^ ones * '\\') - ones)) & high;
+        if (marks)
+            return done + (size_t)__builtin_ctzll(marks) / 8;
+    }
+}
+
 /* The value of four hexadecimal digits, or -1. The text's NUL ends a short one. */
 static int scan_hex4(const char *digits)
 {
@@ -70,6 +89,16 @@ static size_t encode_utf8(uint32_t point, char *out)
     return size;
 }
 
+/* Whether the canonical encoding has this \uXXXX, whose first digit is at `digits`. */
+static bool is_canonical_unicode(const char *digits, uint32_t point)
+{
+    for (int i = 0; i < 4; i++) {
+        if (digits[i] >= 'A' && digits[i] <= 'F')
+            return false;
+    }
+    return point >= 0x7f || (point < 0x20 && !(point && strchr("\b\t\n\f\r", (int)point)));
+}
+
 /* Reads \uXXXX, or two of them that are a surrogate pair, at the backslash. */
 static hl_status scan_unicode(struct hl_json_reader *reader, uint32_t *point)
 {
@@ -77,6 +106,8 @@ static hl_status scan_unicode(struct hl_json_reader *reader, uint32_t *point)
     int first = scan_hex4(text + reader->at + 2);
     if (first < 0)
         return HL_JSON_CORRUPT(reader, reader->at, "\\u without four hexadecimal digits");
+    if (!is_canonical_unicode(text + reader->at + 2, (uint32_t)first))
+        reader->document->uncanonical = true;
     if (first < 0xd800 || first > 0xdfff) {
         reader->at += 6;
         *point = (uint32_t)first;
@@ -87,6 +118,8 @@ static hl_status scan_unicode(struct hl_json_reader *reader, uint32_t *point)
         first < 0xdc00 && second_at[0] == '\\' && second_at[1] == 'u' ? scan_hex4(second_at + 2) : -1;
     if (second < 0xdc00 || second > 0xdfff)
         return HL_JSON_CORRUPT(reader, reader->at, "a surrogate without its other half");
+    if (!is_canonical_unicode(second_at + 2, (uint32_t)second))
+        reader->document->uncanonical = true;
     reader->at += 12;
     *point = 0x10000 + (((uint32_t)first & 0x3ff) << 10) + ((uint32_t)second & 0x3ff);
     return HL_OK;
@@ -102,30 +135,31 @@ static hl_status scan_escape(struct hl_json_reader *reader, char **out)
         hl_status status = scan_unicode(reader, &point);
         if (status == HL_OK)
             *out += encode_utf8(point, *out);
+        reader->nul |= point == 0;
         return status;
     }
     const char *found = letter ? strchr(letters, letter) : NULL;
     if (!found)
         return HL_JSON_CORRUPT(reader, reader->at, "an unknown escape in a string");
+    if (letter == '/')
+        reader->document->uncanonical = true;
     *(*out)++ = meanings[found - letters];
     reader->at += 2;
     return HL_OK;
 }
 
-hl_status hl_json_scan_string(struct hl_json_reader *reader, uint32_t *size)
+/* Reads on at the first byte of a string that is not plain, moving what follows to `out`; leaves reader->at
+ * at the closing quote. */
+static hl_status scan_rest(struct hl_json_reader *reader, size_t opened, char **out)
 {
     hl_json *document = reader->document;
     char *text = document->text;
-    size_t opened = reader->at;
-    assert(text[opened] == '"');
-    char *start = text + opened + 1, *out = start;
-    reader->at++;
     for (;;) {
         unsigned char c = (unsigned char)text[reader->at];
         if (c == '"')
-            break;
+            return HL_OK;
         if (c == '\\') {
-            hl_status status = scan_escape(reader, &out);
+            hl_status status = scan_escape(reader, out);
             if (status != HL_OK)
                 return status;
             continue;
@@ -135,17 +169,28 @@ hl_status hl_json_scan_string(struct hl_json_reader *reader, uint32_t *size)
                 return HL_JSON_CORRUPT(reader, opened, "a string that does not end");
             return HL_JSON_CORRUPT(reader, reader->at, "a control character in a string");
         }
-        if (c < 0x80) {
-            *out++ = (char)c;
-            reader->at++;
-            continue;
-        }
         size_t step = sequence_bytes((unsigned char *)text + reader->at, document->bytes - reader->at);
         if (step == 0)
             return HL_JSON_CORRUPT(reader, reader->at, "not UTF-8");
-        memmove(out, text + reader->at, step);
-        out += step;
+        document->uncanonical |= c >= 0x7f;
+        memmove(*out, text + reader->at, step);
+        *out += step;
         reader->at += step;
+    }
+}
+
+hl_status hl_json_scan_string(struct hl_json_reader *reader, uint32_t *size)
+{
+    char *text = reader->document->text;
+    size_t opened = reader->at;
+    reader->nul = false;
+    assert(text[opened] == '"');
+    char *start = text + opened + 1, *out = start + plain_bytes(start);
+    reader->at = (size_t)(out - text);
+    if (*out != '"') {
+        hl_status status = scan_rest(reader, opened, &out);
+        if (status != HL_OK)
+            return status;
     }
     reader->at++;
     *size = (uint32_t)(out - start);

@@ -44,13 +44,20 @@ void hl_text_append(struct hl_text *text, const void *bytes, size_t size)
 void hl_text_print(struct hl_text *text, const char *format, ...)
 {
     va_list args, again;
+    if (text->failed)
+        return;
     va_start(args, format);
     va_copy(again, args);
-    int size = vsnprintf(NULL, 0, format, args);
+    const size_t room = text->capacity - text->size;
+    int size = vsnprintf(room ? text->bytes + text->size : NULL, room, format, args);
     assert(size >= 0);
-    if (reserve(text, (size_t)size)) {
+    if ((size_t)size < room) {
+        text->size += (size_t)size;
+    } else if (reserve(text, (size_t)size)) {
         vsnprintf(text->bytes + text->size, (size_t)size + 1, format, again);
         text->size += (size_t)size;
+    } else if (room) {
+        text->bytes[text->size] = '\0'; /* nothing was appended */
     }
     va_end(again);
     va_end(args);

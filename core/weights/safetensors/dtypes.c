@@ -9,9 +9,11 @@
 
 static const struct {
     const char *name, *framework;
+    uint8_t name_bytes, framework_bytes;
     unsigned bits;
 } dtypes[] = {
-#define HL_SAFETENSORS_ROW(name, bits, framework) {#name, framework, bits},
+#define HL_SAFETENSORS_ROW(name, bits, framework)                                                            \
+    {#name, framework, sizeof #name - 1, sizeof framework - 1, bits},
     HL_SAFETENSORS_DTYPES(HL_SAFETENSORS_ROW)
 #undef HL_SAFETENSORS_ROW
 };
@@ -38,8 +40,9 @@ unsigned hl_safetensors_bits(enum hl_safetensors_dtype dtype)
 
 bool hl_safetensors_dtype_parse(const char *name, enum hl_safetensors_dtype *dtype)
 {
+    const size_t bytes = strlen(name);
     for (size_t i = 0; i < HL_SAFETENSORS_DTYPE_COUNT; i++) {
-        if (strcmp(name, dtypes[i].name) == 0) {
+        if (dtypes[i].name_bytes == bytes && memcmp(name, dtypes[i].name, bytes) == 0) {
             *dtype = (enum hl_safetensors_dtype)i;
             return true;
         }
@@ -49,8 +52,9 @@ bool hl_safetensors_dtype_parse(const char *name, enum hl_safetensors_dtype *dty
 
 bool hl_safetensors_framework_parse(const char *name, enum hl_safetensors_dtype *dtype)
 {
+    const size_t bytes = strlen(name);
     for (size_t i = 0; i < HL_SAFETENSORS_DTYPE_COUNT; i++) {
-        if (strcmp(name, dtypes[i].framework) == 0) {
+        if (dtypes[i].framework_bytes == bytes && memcmp(name, dtypes[i].framework, bytes) == 0) {
             *dtype = (enum hl_safetensors_dtype)i;
             return true;
         }

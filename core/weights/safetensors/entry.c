@@ -9,9 +9,20 @@ enum field { DTYPE, SHAPE, OFFSETS, FIELD_COUNT };
 
 static const char *const field_names[FIELD_COUNT] = {"dtype", "shape", "data_offsets"};
 
-/* Fails about the tensor whose quoted name is `tensor`. */
+/* Fails about a tensor, which is the header's member `tensor`. */
 #define REFUSE(scan, status, tensor, format, ...)                                                            \
-    HL_FAIL((scan)->err, status, HL_SAFETENSORS_STAGE, "tensor %s: " format, tensor, __VA_ARGS__)
+    ({                                                                                                       \
+        char name_[HL_JSON_QUOTE_BYTES];                                                                     \
+        HL_FAIL((scan)->err, status, HL_SAFETENSORS_STAGE, "tensor %s: " format, quote_name(tensor, name_),  \
+                __VA_ARGS__);                                                                                \
+    })
+
+static const char *quote_name(const hl_json_node *tensor, char quoted[HL_JSON_QUOTE_BYTES])
+{
+    size_t size = 0;
+    const char *name = hl_json_key(tensor, &size);
+    return hl_json_quote(quoted, name, size);
+}
 
 /* The field of that key, or FIELD_COUNT. */
 static enum field field_of(const hl_json_node *member)
@@ -25,7 +36,7 @@ static enum field field_of(const hl_json_node *member)
     return field;
 }
 
-static hl_status refuse_unknown(const struct hl_safetensors_scan *scan, const char *tensor,
+static hl_status refuse_unknown(const struct hl_safetensors_scan *scan, const hl_json_node *tensor,
                                 const hl_json_node *member)
 {
     char quoted[HL_JSON_QUOTE_BYTES];
@@ -34,13 +45,13 @@ static hl_status refuse_unknown(const struct hl_safetensors_scan *scan, const ch
     return REFUSE(scan, HL_E_CORRUPT, tensor, "unknown field %s", hl_json_quote(quoted, key, size));
 }
 
-static hl_status find_fields(struct hl_safetensors_scan *scan, const char *tensor, const hl_json_node *entry,
+static hl_status find_fields(struct hl_safetensors_scan *scan, const hl_json_node *tensor,
                              const hl_json_node *fields[FIELD_COUNT])
 {
-    if (hl_json_type_of(entry) != HL_JSON_OBJECT)
+    if (hl_json_type_of(tensor) != HL_JSON_OBJECT)
         return REFUSE(scan, HL_E_CORRUPT, tensor, "the entry is %s, not an object",
-                      hl_json_type_name(hl_json_type_of(entry)));
-    for (const hl_json_node *member = hl_json_first(entry); member; member = hl_json_next(member)) {
+                      hl_json_type_name(hl_json_type_of(tensor)));
+    for (const hl_json_node *member = hl_json_first(tensor); member; member = hl_json_next(member)) {
         enum field field = field_of(member);
         if (field == FIELD_COUNT) {
             if (scan->strictness == HL_SAFETENSORS_STRICT)
@@ -58,7 +69,7 @@ static hl_status find_fields(struct hl_safetensors_scan *scan, const char *tenso
     return HL_OK;
 }
 
-static hl_status read_dtype(const struct hl_safetensors_scan *scan, const char *tensor,
+static hl_status read_dtype(const struct hl_safetensors_scan *scan, const hl_json_node *tensor,
                             const hl_json_node *node, enum hl_safetensors_dtype *dtype)
 {
     char quoted[HL_JSON_QUOTE_BYTES];
@@ -73,8 +84,8 @@ static hl_status read_dtype(const struct hl_safetensors_scan *scan, const char *
 }
 
 /* A number of shape or data_offsets. */
-static hl_status read_number(const struct hl_safetensors_scan *scan, const char *tensor, enum field field,
-                             const hl_json_node *node, uint64_t *value)
+static hl_status read_number(const struct hl_safetensors_scan *scan, const hl_json_node *tensor,
+                             enum field field, const hl_json_node *node, uint64_t *value)
 {
     if (hl_json_type_of(node) != HL_JSON_INTEGER)
         return REFUSE(scan, HL_E_CORRUPT, tensor, "%s holds %s where an integer is expected",
@@ -87,8 +98,8 @@ static hl_status read_number(const struct hl_safetensors_scan *scan, const char 
 }
 
 /* Reads an array of at most `capacity` numbers, which is not 0, into `values`. */
-static hl_status read_numbers(const struct hl_safetensors_scan *scan, const char *tensor, enum field field,
-                              const hl_json_node *node, uint64_t *values)
+static hl_status read_numbers(const struct hl_safetensors_scan *scan, const hl_json_node *tensor,
+                              enum field field, const hl_json_node *node, uint64_t *values)
 {
     for (const hl_json_node *item = hl_json_first(node); item; item = hl_json_next(item), values++) {
         hl_status status = read_number(scan, tensor, field, item, values);
@@ -98,8 +109,8 @@ static hl_status read_numbers(const struct hl_safetensors_scan *scan, const char
     return HL_OK;
 }
 
-static hl_status expect_array(const struct hl_safetensors_scan *scan, const char *tensor, enum field field,
-                              const hl_json_node *node)
+static hl_status expect_array(const struct hl_safetensors_scan *scan, const hl_json_node *tensor,
+                              enum field field, const hl_json_node *node)
 {
     if (hl_json_type_of(node) != HL_JSON_ARRAY)
         return REFUSE(scan, HL_E_CORRUPT, tensor, "%s is %s, not an array", field_names[field],
@@ -108,7 +119,7 @@ static hl_status expect_array(const struct hl_safetensors_scan *scan, const char
 }
 
 /* Reads the shape and says how many bytes it takes. */
-static hl_status read_shape(const struct hl_safetensors_scan *scan, const char *tensor,
+static hl_status read_shape(const struct hl_safetensors_scan *scan, const hl_json_node *tensor,
                             const hl_json_node *node, enum hl_safetensors_dtype dtype, uint64_t *bytes)
 {
     uint64_t shape[HL_WEIGHT_RANK];
@@ -132,7 +143,7 @@ static hl_status read_shape(const struct hl_safetensors_scan *scan, const char *
     return status;
 }
 
-static hl_status read_offsets(const struct hl_safetensors_scan *scan, const char *tensor,
+static hl_status read_offsets(const struct hl_safetensors_scan *scan, const hl_json_node *tensor,
                               const hl_json_node *node, struct hl_safetensors_entry *entry)
 {
     uint64_t offsets[2] = {0};
@@ -153,11 +164,11 @@ static hl_status read_offsets(const struct hl_safetensors_scan *scan, const char
     return HL_OK;
 }
 
-static hl_status read_name(const struct hl_safetensors_scan *scan, const char *tensor,
-                           const hl_json_node *member, const char **name)
+static hl_status read_name(const struct hl_safetensors_scan *scan, const hl_json_node *tensor,
+                           const char **name)
 {
     size_t size = 0;
-    *name = hl_json_key(member, &size);
+    *name = hl_json_key(tensor, &size);
     if (size == 0)
         return HL_FAIL(scan->err, HL_E_CORRUPT, HL_SAFETENSORS_STAGE, "a tensor with an empty name");
     if (strlen(*name) != size)
@@ -165,18 +176,14 @@ static hl_status read_name(const struct hl_safetensors_scan *scan, const char *t
     return HL_OK;
 }
 
-hl_status hl_safetensors_read_entry(struct hl_safetensors_scan *scan, const hl_json_node *member,
+hl_status hl_safetensors_read_entry(struct hl_safetensors_scan *scan, const hl_json_node *tensor,
                                     struct hl_safetensors_entry *entry)
 {
     const hl_json_node *fields[FIELD_COUNT] = {NULL};
-    char tensor[HL_JSON_QUOTE_BYTES];
     uint64_t bytes = 0;
-    size_t size = 0;
-    const char *key = hl_json_key(member, &size);
-    hl_json_quote(tensor, key, size);
-    hl_status status = read_name(scan, tensor, member, &entry->name);
+    hl_status status = read_name(scan, tensor, &entry->name);
     if (status == HL_OK)
-        status = find_fields(scan, tensor, member, fields);
+        status = find_fields(scan, tensor, fields);
     if (status == HL_OK)
         status = read_dtype(scan, tensor, fields[DTYPE], &entry->dtype);
     if (status == HL_OK)

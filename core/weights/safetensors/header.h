@@ -31,8 +31,8 @@ struct hl_safetensors_scan {
     hl_error *err;
 };
 
-/* entry.c: checks one member of the header's object and fills `entry`. */
-hl_status hl_safetensors_read_entry(struct hl_safetensors_scan *scan, const hl_json_node *member,
+/* entry.c: checks one member of the header's object, a tensor, and fills `entry`. */
+hl_status hl_safetensors_read_entry(struct hl_safetensors_scan *scan, const hl_json_node *tensor,
                                     struct hl_safetensors_entry *entry);
 
 /* metadata.c: fills scan->pairs from the value of "__metadata__". */

@@ -161,10 +161,7 @@ static hl_status read_manifest(const hl_weight_store *store, struct hl_artifact 
     size_t bytes = 0;
     hl_status status = hl_storage_read_document(artifact->folder, manifest_name, HL_WEIGHT_DOCUMENT_BYTES,
                                                 store->trust_permissions, &text, &bytes, err);
-    if (status == HL_OK)
-        status = hl_manifest_parse(text, bytes, &artifact->manifest, err);
-    free(text);
-    return status;
+    return status == HL_OK ? hl_manifest_take(text, bytes, &artifact->manifest, err) : status;
 }
 
 static ptrdiff_t find_file(const hl_manifest *manifest, const char *name)
