@@ -62,15 +62,15 @@ void bench_report(const struct bench_world *world)
     bench_must(hl_sha256_file("/proc/self/exe", digest, &err), "the program's digest", &err);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &parts));
     json_t *root = json_pack(
-        "{s:s, s:s, s:s, s:s, s:o, s:o, s:{s:I, s:I, s:i, s:b}, s:f, s:O, s:O, s:O}", "program",
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:{s:I, s:I, s:I, s:i, s:b}, s:f, s:O, s:O, s:O}", "program",
         "upload_bench", "finished", when, "executable_sha256", digest, "note",
         world->dev->info.kind == HL_DEVICE_SOFTWARE
             ? "software device: copies by the CPU; no figure here says anything about a GPU"
             : "host clock; the ceiling is the better of its medians before and after; warm page cache",
         "machine", machine(), "device", device(world->dev), "weights", "bytes", (json_int_t)world->bytes,
-        "tensors", (json_int_t)world->count, "files", (int)hl_weight_lease_region_count(world->lease),
-        "tmpfs", (int)world->tmpfs, "ceiling_bytes_per_s", world->ceiling, "ceilings", world->ceilings,
-        "parts", world->parts, "cases", world->cases);
+        "tensors", (json_int_t)world->count, "first_tensor_bytes", (json_int_t)world->sizes[0], "files",
+        (int)hl_weight_lease_region_count(world->lease), "tmpfs", (int)world->tmpfs, "ceiling_bytes_per_s",
+        world->ceiling, "ceilings", world->ceilings, "parts", world->parts, "cases", world->cases);
     if (!root || json_dump_file(root, world->options->json, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
         bench_die("cannot write the JSON file", NULL);
     json_decref(root);

@@ -7,10 +7,11 @@
 /* On the host's clock, from the call that starts the upload. */
 struct samples {
     size_t count;
-    int64_t call[BENCH_SAMPLES];  /* start() returned */
-    int64_t first[BENCH_SAMPLES]; /* the first tensor has arrived */
-    int64_t whole[BENCH_SAMPLES]; /* all have */
-    int64_t ended[BENCH_SAMPLES]; /* and everything was unpinned and let go of */
+    int64_t call[BENCH_SAMPLES];   /* start() returned */
+    int64_t first[BENCH_SAMPLES];  /* the first copy was submitted */
+    int64_t tensor[BENCH_SAMPLES]; /* the first tensor has arrived */
+    int64_t whole[BENCH_SAMPLES];  /* all have */
+    int64_t ended[BENCH_SAMPLES];  /* and everything was unpinned and let go of */
     int64_t enqueued[BENCH_SAMPLES];
     hl_weight_upload_route route;
 };
@@ -31,10 +32,10 @@ static void upload_once(struct bench_world *world, const struct bench_case *meas
                                &upload, &err),
                measured->label, &err);
     samples->call[i] = hl_clock_ns() - start;
-    /* Its event is recorded by the upload's own thread: not before all are is it sure to be that record. */
     bench_must(hl_upload_wait(upload, -1, &result, &err), measured->label, &err);
     samples->whole[i] = hl_clock_ns() - start;
     samples->first[i] = result.first_copy_ns;
+    samples->tensor[i] = result.first_tensor_ns;
     samples->enqueued[i] = result.enqueued_ns;
     samples->route = result.route;
     if (!hl_upload_close(upload))
@@ -57,11 +58,12 @@ static void append(struct bench_world *world, const struct bench_case *measured,
     const size_t warm = samples->count - 1;
     const double rate = bench_rate(world->bytes, bench_median(samples->whole + 1, warm));
     const double first = bench_rate(world->bytes, samples->whole[0]);
-    printf("%-26s %-10s threads %2u: first %6.2f, %s %6.2f GB/s = %.3f of the ceiling; first copy after "
-           "%6.2f ms, all let go after %.1f ms\n",
+    printf("%-26s %-10s threads %2u: first %6.2f, %s %6.2f GB/s = %.3f of the ceiling; first copy, tensor "
+           "after %.2f, %.2f ms, all let go after %.1f ms\n",
            measured->label, route_name(samples->route), upload->copy_threads, first / 1e9,
            measured->fresh ? "each anew" : "then", rate / 1e9, rate / world->ceiling,
            (double)bench_median(samples->first + 1, warm) / 1e6,
+           (double)bench_median(samples->tensor + 1, warm) / 1e6,
            (double)bench_median(samples->ended + 1, warm) / 1e6);
     fflush(stdout);
     json_t *object = json_pack(
@@ -74,6 +76,7 @@ static void append(struct bench_world *world, const struct bench_case *measured,
         "of_ceiling", rate / world->ceiling);
     json_object_set_new(object, "start_call_ns", list(samples->call, samples->count));
     json_object_set_new(object, "first_copy_ns", list(samples->first, samples->count));
+    json_object_set_new(object, "first_tensor_ns", list(samples->tensor, samples->count));
     json_object_set_new(object, "enqueued_ns", list(samples->enqueued, samples->count));
     json_object_set_new(object, "whole_ns", list(samples->whole, samples->count));
     json_object_set_new(object, "ended_ns", list(samples->ended, samples->count));

@@ -46,6 +46,7 @@ typedef struct hl_weight_upload_result {
     uint64_t bytes;
     hl_weight_upload_route route; /* the one taken */
     int64_t first_copy_ns;        /* from the start to the first submitted copy, host clock */
+    int64_t first_tensor_ns;      /* to when the host saw that a tensor had arrived; 0: none has */
     int64_t enqueued_ns;          /* to the last submitted copy */
     int64_t drained_ns;           /* to the end of the last copy */
     bool drained; /* true: the destinations may be reused. false: some copy may still write to them */

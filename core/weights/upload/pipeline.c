@@ -221,6 +221,8 @@ static void retire_pieces(hl_upload *upload)
         pthread_mutex_lock(&upload->lock);
         push_window(upload, piece->window);
         upload->retired_count++;
+        if (piece->target_count && !upload->result.first_tensor_ns)
+            upload->result.first_tensor_ns = hl_clock_ns() - upload->start_ns;
         pthread_cond_signal(&upload->may_take);
         pthread_mutex_unlock(&upload->lock);
     }

@@ -179,6 +179,8 @@ void rig_upload(struct rig *rig)
     CU_ASSERT_TRUE(result.drained);
     CU_ASSERT_EQUAL(result.bytes, bytes);
     CU_ASSERT_TRUE(result.first_copy_ns <= result.enqueued_ns);
+    CU_ASSERT_TRUE(result.first_copy_ns <= result.first_tensor_ns);
+    CU_ASSERT_TRUE(result.first_tensor_ns <= result.drained_ns);
     CU_ASSERT_TRUE(result.enqueued_ns <= result.drained_ns);
     CU_ASSERT_TRUE(hl_upload_close(upload));
     for (size_t i = 0; i < rig->count; i++)
