@@ -39,15 +39,9 @@ drift members 's/^clean ok removed/clean ok gone/' "gone"
 drift page7 's/hl_weight_store_clean_quarantined/hl_weight_store_sweep/' "hl_weight_store_sweep"
 
 for page in "$page1" "$page7"; do
-    if command -v groff >/dev/null; then
-        said=$(groff -man -ww -Tutf8 "$page" 2>&1 >/dev/null)
-        [ -z "$said" ] || fail "groff: $page: $said"
-    else
-        echo "groff is not installed: the markup of $page is not checked"
-    fi
-    if command -v man >/dev/null && command -v groff >/dev/null; then
-        said=$(LC_ALL=C.UTF-8 man --warnings -l "$PWD/$page" 2>&1 >/dev/null)
-        [ -z "$said" ] || fail "man: $page: $said"
-    fi
+    said=$(groff -man -ww -Tutf8 "$page" 2>&1 >/dev/null) || fail "groff (Debian: groff-base) failed: $said"
+    [ -z "$said" ] || fail "groff: $page: $said"
+    said=$(LC_ALL=C.UTF-8 man --warnings -l "$page" 2>&1 >/dev/null) || fail "man (Debian: man-db) failed: $said"
+    [ -z "$said" ] || fail "man: $page: $said"
 done
 echo "the pages agree with the program"
