@@ -16,6 +16,8 @@ programs=(
     //core/transfer:transfer_property_test
     //core/weights/upload:upload_test
     //qualification/weights_upload:upload_bench
+    //qualification/inflight:inflight_test
+    //qualification/inflight:late_writes
 )
 all_tests=//qualification/restore:all
 mapfile -t requirements < <(bazel query "kind('cc_test rule', $all_tests) except attr(tags, '\\bfaults\\b', $all_tests)")

@@ -6,6 +6,7 @@
 #   restore      Manager and engines as processes   measure   P1 to P4
 #   latency      P5 and P6                          upload    host weights to the device, exactly
 #   upload-bench P11, on tmpfs and on disk, and other loaders where wheels of them are (HOSTLANE_WHEELS, or wheels/)
+#   inflight     processes killed while copies are in flight, and what the device still writes after a death
 # Reserves 2 MiB pages for the step `huge` when it may, and gives them back. Ends with "N passed, N failed".
 # HOSTLANE_BUNDLE_DEVICE=software rehearses this script without a GPU: what comes out is evidence for nothing.
 set -uo pipefail
@@ -15,8 +16,8 @@ shift
 steps=("$@")
 device=${HOSTLANE_BUNDLE_DEVICE:-cuda} pages=96
 case "$device" in
-cuda) all=(conformance memcheck exact huge restore bench latency measure upload upload-bench) ;;
-software) all=(conformance exact restore latency upload upload-bench) pages=2 ;;
+cuda) all=(conformance memcheck exact huge restore bench latency measure upload upload-bench inflight) ;;
+software) all=(conformance exact restore latency upload upload-bench inflight) pages=2 ;;
 *)
     echo "run-on-gpu: HOSTLANE_BUNDLE_DEVICE is $device: software, or unset" >&2
     exit 2
@@ -179,6 +180,29 @@ measure() {
     demo measure-p2-direct --model-config "$qwen" --pages 455 --route direct --pitch constant "${common[@]}"
     demo measure-p3-4k-8sm --model-config "$qwen" --pages 3640 --page-tokens 2 --route kernel --sms 8 "${common[@]}"
     demo measure-p3-2k-16sm --model-config "$qwen" --pages 7280 --page-tokens 1 --route kernel --sms 16 "${common[@]}"
+}
+
+# F3 and F4 with copies proven to be in flight, by both routes; then the measurement of late writes, which passes
+# whatever it finds: its verdict is in its log and its JSON.
+inflight() {
+    local what way
+    mkdir -p "$results/tmp"
+    for what in a_manager_killed_while_copy_engines_read_leaves_an_exact_restore \
+        a_manager_killed_while_a_kernel_reads_leaves_an_exact_restore \
+        an_engine_killed_while_copy_engines_read_is_quarantined an_engine_killed_while_a_kernel_reads_is_quarantined; do
+        inflight_case inflight_test "$what"
+    done
+    for way in copy_engines the_kernel; do
+        inflight_case late_writes "writes_of_${way}_after_the_reap_are_measured"
+    done
+    rm -rf "$results/tmp"
+}
+
+inflight_case() { # program, case
+    local name=inflight-${2//_/-}
+    run_case "$name" env HOSTLANE_TEST_DEVICE="$device" TEST_TMPDIR="$results/tmp" \
+        HOSTLANE_INFLIGHT_JSON="$results/$name.json" "bin/$1" "$2"
+    [ "$1" != late_writes ] || grep -h 'processes killed' "$results/$name.log"
 }
 
 for step in "${steps[@]}"; do
