@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 static const char stage[] = "engine.arenas";
 
@@ -39,9 +40,14 @@ static hl_status add_arena(struct engine_gpu *gpu, uint64_t id, uint64_t bytes, 
     if (!arena)
         return HL_FAIL(err, HL_E_NOMEM, stage, "no memory for an arena");
     *arena = (struct engine_arena){.id = id, .bytes = bytes, .chunk_bytes = chunk_bytes};
-    hl_status status = hl_arena_import(fd, id, bytes, chunk_bytes, &arena->arena, err);
+    hl_status status =
+        HL_FAULT_CALL(engine_arena_import, hl_arena_import(fd, id, bytes, chunk_bytes, &arena->arena, err),
+                      HL_FAIL_ERRNO(err, HL_E_NOMEM, stage, errno, "cannot map an arena"));
     if (status == HL_OK)
-        status = hl_arena_register(arena->arena, gpu->dev, NULL, NULL, &arena->registration, err);
+        status =
+            HL_FAULT_CALL(engine_arena_register,
+                          hl_arena_register(arena->arena, gpu->dev, NULL, NULL, &arena->registration, err),
+                          HL_FAIL_ERRNO(err, HL_E_NOMEM, stage, errno, "cannot register an arena"));
     if (status != HL_OK) {
         free_arena(arena);
         return status;

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 static const char stage[] = "engine.register";
 
@@ -76,7 +77,8 @@ static hl_status open_transfer(hl_binding *binding, const hl_context_batch *batc
                                           .sm_cap = batch->sm_cap,
                                           .calibrate = route == HL_ROUTE_AUTO &&
                                                        binding->gpu->dev->info.kind == HL_DEVICE_CUDA};
-    return hl_transfer_open(&options, &binding->transfer, err);
+    return HL_FAULT_CALL(engine_transfer_open, hl_transfer_open(&options, &binding->transfer, err),
+                         HL_FAIL_ERRNO(err, HL_E_NOMEM, stage, errno, "cannot open an executor"));
 }
 
 /* The Manager forgets the binding; what cannot be told is lost with the session. */
@@ -147,7 +149,7 @@ static hl_status register_locked(hl_engine *engine, const hl_context_batch *batc
     pthread_mutex_lock(&engine->lock);
     binding->serial = ++engine->next_serial;
     binding->next = engine->bindings;
-    engine->bindings = binding;
+    HL_FAULT_STORE(engine_binding_list, engine->bindings = binding);
     pthread_mutex_unlock(&engine->lock);
     *out = binding;
     return HL_OK;
@@ -189,9 +191,11 @@ hl_status hl_engine_unregister(hl_binding *binding, hl_error *err)
 
     hl_status status = tell_unregister(binding, err);
     pthread_mutex_lock(&engine->registering);
-    hl_transfer_close(binding->transfer);
-    engine_arenas_give(binding);
-    engine_gpu_give(binding->gpu);
+    HL_FAULT_STORE(engine_unregister, {
+        hl_transfer_close(binding->transfer);
+        engine_arenas_give(binding);
+        engine_gpu_give(binding->gpu);
+    });
     pthread_mutex_lock(&engine->lock);
     binding->gpu = NULL;
     pthread_mutex_unlock(&engine->lock);

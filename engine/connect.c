@@ -10,6 +10,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
@@ -145,7 +146,8 @@ hl_status engine_bootstrap(hl_engine *engine, hl_error *err)
         hl_channel_connect(engine->options.socket_path, &engine->socket, &engine->manager, err);
     if (status != HL_OK)
         return status;
-    status = open_manager(engine, err);
+    status = HL_FAULT_CALL(engine_manager_watch, open_manager(engine, err),
+                           HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot watch the Manager"));
     if (status == HL_OK)
         status = say_hello(engine, err);
     if (status != HL_OK)

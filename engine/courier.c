@@ -8,6 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 /* How often it asks the device about fences: the device wakes nobody. */
 #define FENCE_POLL_NS 200000ll
@@ -33,13 +34,15 @@ static void announce(hl_publish *publish, hl_error *error)
     struct hl_publish_slot *slot = hl_descriptors_slot(engine->descriptors, publish->message.slot);
     struct hl_packet packet;
     bool sent = false;
-    atomic_store_explicit(&slot->state, HL_PUBLISH_PENDING, memory_order_release);
+    HL_FAULT_STORE(channel_slot_pending,
+                   atomic_store_explicit(&slot->state, HL_PUBLISH_PENDING, memory_order_release));
     hl_status status = engine_request(engine, &publish->message, HL_MESSAGE_DONE, engine->tuning.reply_ns,
                                       &packet, &sent, error);
     if (status == HL_OK)
         hl_packet_close_fds(&packet);
     if (status != HL_OK && !sent) {
-        atomic_store_explicit(&slot->state, HL_PUBLISH_IDLE, memory_order_release);
+        HL_FAULT_STORE(channel_slot_withdraw,
+                       atomic_store_explicit(&slot->state, HL_PUBLISH_IDLE, memory_order_release));
         return;
     }
     *error = (hl_error){0};
@@ -132,7 +135,8 @@ static void *deliver(void *argument)
 
 hl_status engine_courier_start(hl_engine *engine, hl_error *err)
 {
-    int failed = pthread_create(&engine->courier, NULL, deliver, engine);
+    int failed =
+        HL_FAULT_CALL(engine_courier_start, pthread_create(&engine->courier, NULL, deliver, engine), errno);
     if (failed)
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, "engine.courier", failed, "cannot start the courier");
     return HL_OK;

@@ -9,6 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 static const char stage[] = "engine.connect";
 
@@ -33,6 +34,11 @@ void engine_signal(int eventfd)
     uint64_t one = 1;
     ssize_t written = write(eventfd, &one, sizeof one);
     (void)written; /* a full counter is a signal too */
+}
+
+void engine_signal_manager(hl_engine *engine)
+{
+    HL_FAULT_NOTIFY(channel_signal_retirement, engine_signal(engine->retirement_fd));
 }
 
 void engine_quiet(int eventfd)
@@ -80,7 +86,7 @@ void engine_lose(hl_engine *engine, const hl_error *why)
     bool first = !atomic_load(&engine->lost);
     if (first) {
         engine->loss = *why;
-        atomic_store(&engine->lost, true);
+        HL_FAULT_STORE(engine_loss, atomic_store(&engine->lost, true));
     }
     bool expected = engine->closing;
     for (uint32_t i = 0; i < HL_SESSION_BINDINGS; i++)
@@ -132,7 +138,7 @@ static hl_status open_eventfds(hl_engine *engine, hl_error *err)
 {
     int *const fds[] = {&engine->completion_fd, &engine->retire_wake, &engine->courier_wake};
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        *fds[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        *fds[i] = HL_FAULT_CALL(engine_eventfd_create, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), -1);
         if (*fds[i] < 0)
             return HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot create an eventfd");
     }
@@ -242,12 +248,15 @@ void hl_engine_close(hl_engine *engine)
     pthread_mutex_unlock(&engine->lock);
     engine_courier_stop(engine);
     hl_message_head(&bye, HL_MESSAGE_BYE, 0);
-    if (engine_request(engine, &bye, HL_MESSAGE_DONE, engine->tuning.reply_ns, &packet, NULL, NULL) == HL_OK)
+    hl_status status;
+    HL_FAULT_STORE(engine_bye, status = engine_request(engine, &bye, HL_MESSAGE_DONE, engine->tuning.reply_ns,
+                                                       &packet, NULL, NULL));
+    if (status == HL_OK)
         hl_packet_close_fds(&packet);
     hl_error_set(&closed, HL_E_STATE, "engine.close", 0, 0, "the engine has been closed");
     engine_lose(engine, &closed);
     engine_retire_stop(engine);
-    engine_disconnect(engine);
+    HL_FAULT_STORE(engine_disconnect, engine_disconnect(engine));
     close_eventfds(engine);
     engine_drop(engine);
 }

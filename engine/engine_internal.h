@@ -269,6 +269,7 @@ void engine_lose(hl_engine *engine, const hl_error *why);
 /* HL_OK while requests may be sent; else the loss. Without the lock. */
 hl_status engine_check_peer(hl_engine *engine, hl_error *err);
 void engine_signal(int eventfd);
+void engine_signal_manager(hl_engine *engine);
 void engine_completed(hl_engine *engine); /* raises completion_fd, once between two clears */
 void engine_quiet(int eventfd);           /* reads it empty */
 /* Accepted device work whose completion cannot be established: says so in the log and aborts (I9). */

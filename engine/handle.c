@@ -2,6 +2,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 static int progress_of(const hl_restore *restore)
 {
@@ -76,7 +77,7 @@ hl_status hl_restore_wait_enqueued(hl_restore *restore, int64_t timeout_ns, hl_e
 /* The worker may be gone once the operation has finished, and not before. */
 void hl_restore_cancel(hl_restore *restore)
 {
-    atomic_store(&restore->cancel, true);
+    HL_FAULT_STORE(engine_cancel, atomic_store(&restore->cancel, true));
     pthread_mutex_lock(&restore->engine->lock);
     if (progress_of(restore) < ENGINE_FINISHED)
         engine_worker_wake(restore->worker);

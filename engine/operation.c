@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/plan/plan.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 static const char stage[] = "engine.operation";
 
@@ -35,7 +36,7 @@ static void at(hl_restore *restore, enum engine_point point)
 static void tell_manager(hl_restore *restore)
 {
     hl_grant_mark(restore->engine->grants, restore->record);
-    engine_signal(restore->engine->retirement_fd);
+    engine_signal_manager(restore->engine);
 }
 
 /* The Manager has copied the descriptor, or will never look at it. */
@@ -65,7 +66,8 @@ static void settle(hl_restore *restore, hl_status status, bool untouched, uint64
     memcpy(restore->result.stage_ns, restore->stage_ns, sizeof restore->result.stage_ns);
     if (status != HL_OK)
         restore->error = *error;
-    atomic_store_explicit(&restore->progress, ENGINE_FINISHED, memory_order_release);
+    HL_FAULT_STORE(engine_settle,
+                   atomic_store_explicit(&restore->progress, ENGINE_FINISHED, memory_order_release));
     pthread_cond_broadcast(&restore->changed);
     restore->next_retiring = engine->retiring;
     engine->retiring = restore;
@@ -112,14 +114,17 @@ static bool conclude(hl_restore *restore, const struct hl_operation_result *resu
         engine_cannot_continue(engine, restore->record, error->text);
     take_clock(restore, HL_STAGE_DRAINED);
     bool failed = result->status != HL_OK;
-    record->status = result->status;
-    record->bytes = failed ? 0 : result->bytes;
-    memcpy(record->stage_ns, restore->stage_ns, sizeof record->stage_ns);
-    snprintf(record->text, sizeof record->text, "%.*s", (int)sizeof record->text - 1,
-             failed ? error->text : "");
+    HL_FAULT_STORE(engine_outcome_write, {
+        record->status = result->status;
+        record->bytes = failed ? 0 : result->bytes;
+        memcpy(record->stage_ns, restore->stage_ns, sizeof record->stage_ns);
+        snprintf(record->text, sizeof record->text, "%.*s", (int)sizeof record->text - 1,
+                 failed ? error->text : "");
+    });
     at(restore, ENGINE_BEFORE_DRAINED);
-    restore->abandoned = !hl_grant_move(engine->grants, restore->record, restore->generation, HL_GRANT_ACTIVE,
-                                        HL_GRANT_DRAINED);
+    restore->abandoned =
+        !HL_FAULT_MOVE(grant_drained, hl_grant_move(engine->grants, restore->record, restore->generation,
+                                                    HL_GRANT_ACTIVE, HL_GRANT_DRAINED));
     tell_manager(restore);
     *settled = true;
     settle(restore, result->status, !result->accepted, failed ? 0 : result->bytes, error);
@@ -162,10 +167,11 @@ static hl_status take_part(struct engine_worker *worker, hl_restore *restore, si
                        restore->record, grant.part_index, grant.part_count, grant.bank_bytes,
                        grant.bank_offset, restore->parts);
     const unsigned char *bank = hl_grant_bank(engine->grants);
-    memcpy(worker->part, bank + grant.bank_offset, grant.bank_bytes);
+    HL_FAULT_STORE(engine_part_copy, memcpy(worker->part, bank + grant.bank_offset, grant.bank_bytes));
     restore->parts++;
-    atomic_store_explicit(&hl_grant_record_at(engine->grants, restore->record)->consumed, restore->parts,
-                          memory_order_release);
+    HL_FAULT_STORE(grant_consume,
+                   atomic_store_explicit(&hl_grant_record_at(engine->grants, restore->record)->consumed,
+                                         restore->parts, memory_order_release));
     hl_grant_mark(engine->grants, restore->record);
     memcpy(&header, worker->part, sizeof header);
     if (header.part_index != grant.part_index || header.part_count != grant.part_count)
@@ -180,9 +186,11 @@ static hl_status take_part(struct engine_worker *worker, hl_restore *restore, si
 static void consume_leases(hl_restore *restore)
 {
     pthread_mutex_lock(&restore->engine->lock);
-    for (uint32_t i = 0; i < restore->lease_count; i++)
-        engine_lease_settle(restore->leases[i], true);
-    restore->lease_count = 0;
+    HL_FAULT_STORE(engine_leases_consume, {
+        for (uint32_t i = 0; i < restore->lease_count; i++)
+            engine_lease_settle(restore->leases[i], true);
+        restore->lease_count = 0;
+    });
     pthread_mutex_unlock(&restore->engine->lock);
 }
 
@@ -191,8 +199,8 @@ static bool claim(struct engine_worker *worker, hl_restore *restore, bool *settl
     hl_error error = {0};
     size_t bytes = 0;
     at(restore, ENGINE_BEFORE_CLAIM);
-    if (!hl_grant_move(restore->engine->grants, restore->record, restore->generation, HL_GRANT_GRANTED,
-                       HL_GRANT_ACTIVE))
+    if (!HL_FAULT_MOVE(grant_claim, hl_grant_move(restore->engine->grants, restore->record,
+                                                  restore->generation, HL_GRANT_GRANTED, HL_GRANT_ACTIVE)))
         return true; /* revoked: the next look says so */
     if (restore->parts == 0)
         take_clock(restore, HL_STAGE_CLAIMED);
@@ -200,11 +208,15 @@ static bool claim(struct engine_worker *worker, hl_restore *restore, bool *settl
     at(restore, ENGINE_AFTER_CLAIM);
     hl_status status = take_part(worker, restore, &bytes, &error);
     if (status == HL_OK && !restore->operation)
-        status = start_operation(restore, &error);
+        status =
+            HL_FAULT_CALL(engine_operation_start, start_operation(restore, &error),
+                          HL_FAIL_ERRNO(&error, HL_E_NOMEM, stage, errno, "the executor takes no operation"));
     if (status == HL_OK)
-        status = hl_operation_submit(restore->operation, worker->part, bytes, &error);
+        status = HL_FAULT_SUBMIT(
+            engine_part_submit, hl_operation_submit(restore->operation, worker->part, bytes, &error),
+            HL_FAIL_ERRNO(&error, HL_E_DEVICE, stage, errno, "the executor takes no part"));
     /* What has been consumed was marked; the copies go first. */
-    engine_signal(restore->engine->retirement_fd);
+    engine_signal_manager(restore->engine);
     if (status != HL_OK)
         return fail_claimed(restore, &error, settled);
     restore->copying = true;
@@ -230,8 +242,9 @@ static bool look_at_copies(hl_restore *restore, bool *settled)
                     (unsigned long long)result.bytes, (unsigned long long)restore->expected_bytes);
     if (result.status != HL_OK || restore->last)
         return conclude(restore, &result, &error, settled);
-    if (!hl_grant_move(restore->engine->grants, restore->record, restore->generation, HL_GRANT_ACTIVE,
-                       HL_GRANT_PART_DRAINED))
+    if (!HL_FAULT_MOVE(grant_part_drained,
+                       hl_grant_move(restore->engine->grants, restore->record, restore->generation,
+                                     HL_GRANT_ACTIVE, HL_GRANT_PART_DRAINED)))
         return settle_broken(restore, hl_grant_load(restore->engine->grants, restore->record), settled);
     tell_manager(restore);
     return true;
@@ -309,8 +322,8 @@ static bool look_at_waiting(hl_restore *restore, uint32_t state, bool dead, bool
     bool cancelled = atomic_load(&restore->cancel);
     hl_error error = {0};
     if (state == HL_GRANT_RESERVED && (cancelled || atomic_load(&engine->lost)) &&
-        hl_grant_move(engine->grants, restore->record, restore->generation, HL_GRANT_RESERVED,
-                      HL_GRANT_FREE)) {
+        HL_FAULT_MOVE(grant_withdraw, hl_grant_move(engine->grants, restore->record, restore->generation,
+                                                    HL_GRANT_RESERVED, HL_GRANT_FREE))) {
         restore->taken_back = true;
         if (engine_check_peer(engine, &error) == HL_OK || cancelled)
             hl_error_set(&error, HL_E_CANCELLED, stage, 0, 0, "cancelled before the Manager took it up");
@@ -323,7 +336,8 @@ static bool look_at_waiting(hl_restore *restore, uint32_t state, bool dead, bool
     if (!cancelled || restore->cancel_sent)
         return false;
     restore->cancel_sent = true;
-    atomic_store_explicit(&record->cancel, restore->generation, memory_order_release);
+    HL_FAULT_STORE(grant_cancel,
+                   atomic_store_explicit(&record->cancel, restore->generation, memory_order_release));
     tell_manager(restore);
     return true;
 }

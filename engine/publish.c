@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 static const char stage[] = "engine.publish";
 
@@ -108,7 +109,8 @@ static hl_status start(hl_binding *binding, const hl_publish_request *request, h
     if (status != HL_OK)
         goto err_event;
     engine_hold(binding->engine);
-    status = admit(publish, err);
+    status = HL_FAULT_CALL(engine_publish_admit, admit(publish, err),
+                           HL_FAIL_ERRNO(err, HL_E_BUDGET, stage, errno, "no publish slot can be had"));
     if (status != HL_OK)
         goto err_extent;
     engine_signal(binding->engine->courier_wake);
@@ -146,7 +148,7 @@ static void finish_locked(hl_publish *publish, const hl_publish_result *result, 
     engine->slots[publish->message.slot] = NULL;
     publish->result = *result;
     publish->error = *error;
-    publish->state = ENGINE_PUBLISH_FINISHED;
+    HL_FAULT_STORE(engine_publish_settle, publish->state = ENGINE_PUBLISH_FINISHED);
     pthread_cond_broadcast(&publish->changed);
     binding->publishes--;
     engine->publishes--;
@@ -198,7 +200,8 @@ void engine_publish_collect(hl_engine *engine, uint32_t index, const hl_error *f
     bool finished = publish && publish->state == ENGINE_PUBLISH_SENT;
     if (finished && atomic_load_explicit(&slot->state, memory_order_acquire) == HL_PUBLISH_FINISHED) {
         read_slot(publish, slot, &result, &error);
-        atomic_store_explicit(&slot->state, HL_PUBLISH_IDLE, memory_order_release);
+        HL_FAULT_STORE(channel_slot_read,
+                       atomic_store_explicit(&slot->state, HL_PUBLISH_IDLE, memory_order_release));
     } else if (finished && failure) {
         error = *failure;
     } else {

@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 static const char stage[] = "engine.restore";
 
@@ -192,10 +193,12 @@ static hl_status reserve(hl_restore *restore, hl_error *err)
     hl_engine *engine = restore->engine;
     hl_error why = {0};
     pthread_mutex_lock(&engine->lock);
-    hl_status status = admit_locked(restore, err);
+    hl_status status = HL_FAULT_CALL(engine_record_take, admit_locked(restore, err),
+                                     HL_FAIL_ERRNO(err, HL_E_BUDGET, stage, errno, "no record can be had"));
     pthread_mutex_unlock(&engine->lock);
     if (status != HL_OK ||
-        hl_grant_move(engine->grants, restore->record, restore->generation, HL_GRANT_FREE, HL_GRANT_RESERVED))
+        HL_FAULT_MOVE(grant_reserve, hl_grant_move(engine->grants, restore->record, restore->generation,
+                                                   HL_GRANT_FREE, HL_GRANT_RESERVED)))
         return status;
     status = HL_FAIL(&why, HL_E_PROTOCOL, stage, "record %u was free and is not", restore->record);
     engine_lose(engine, &why);
@@ -222,13 +225,14 @@ static void announce(hl_restore *restore, bool trace)
     record->bytes = 0;
     atomic_store_explicit(&record->cancel, 0, memory_order_relaxed);
     atomic_store_explicit(&record->consumed, 0, memory_order_relaxed);
-    atomic_store_explicit(&record->submitted, restore->generation, memory_order_release);
+    HL_FAULT_STORE(grant_submit,
+                   atomic_store_explicit(&record->submitted, restore->generation, memory_order_release));
     hl_grant_mark(engine->grants, restore->record);
-    engine_signal(engine->retirement_fd);
+    engine_signal_manager(engine);
     if (trace)
         restore->stage_ns[HL_STAGE_DISPATCHED] = (uint64_t)(hl_clock_ns() - restore->start_ns);
     pthread_mutex_lock(&engine->lock);
-    engine_worker_add(restore->worker, restore);
+    HL_FAULT_STORE(engine_follow, engine_worker_add(restore->worker, restore));
     pthread_mutex_unlock(&engine->lock);
 }
 

@@ -8,13 +8,14 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 enum watched { WATCH_SOCKET, WATCH_PROCESS, WATCH_RESTORE, WATCH_PUBLISH, WATCH_WAKE, WATCHED };
 
 static void release(struct engine_owner *owner)
 {
     if (owner->owner && owner->release)
-        owner->release(owner->owner);
+        HL_FAULT_STORE(engine_owner_release, owner->release(owner->owner));
     *owner = (struct engine_owner){0};
 }
 
@@ -30,9 +31,9 @@ static bool retire_record(hl_engine *engine, const hl_restore *restore, bool *us
     struct hl_grant_word word = hl_grant_load(engine->grants, restore->record);
     if (word.generation != restore->generation)
         return true; /* scribbled: never used again */
-    *usable =
-        word.state == HL_GRANT_REAPED &&
-        hl_grant_move(engine->grants, restore->record, restore->generation, HL_GRANT_REAPED, HL_GRANT_FREE);
+    *usable = word.state == HL_GRANT_REAPED &&
+              HL_FAULT_MOVE(grant_free, hl_grant_move(engine->grants, restore->record, restore->generation,
+                                                      HL_GRANT_REAPED, HL_GRANT_FREE));
     return *usable;
 }
 
@@ -43,7 +44,7 @@ static void give_record(hl_engine *engine, uint32_t record)
         return; /* scribbled */
     pthread_mutex_lock(&engine->lock);
     engine->generations[record] = word.generation;
-    engine->free_records[engine->free_count++] = (uint16_t)record;
+    HL_FAULT_STORE(engine_record_give, engine->free_records[engine->free_count++] = (uint16_t)record);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -204,7 +205,8 @@ hl_status engine_retire_start(hl_engine *engine, hl_error *err)
             return status;
         }
     }
-    int failed = pthread_create(&engine->retirement, NULL, retire, engine);
+    int failed =
+        HL_FAULT_CALL(engine_retire_start, pthread_create(&engine->retirement, NULL, retire, engine), errno);
     if (failed) {
         close(engine->retire_epoll);
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, failed, "cannot start the retirement thread");

@@ -12,6 +12,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "engine/engine_internal.h"
+#include "faults/hook.h"
 
 /* How often a sleeping worker asks the device whether a copy has finished, for the device wakes nobody; more
  * often where the user lets it spin. The kernel's usual timer slack of 50 µs would double that. */
@@ -171,7 +172,8 @@ hl_status engine_worker_start(hl_engine *engine, hl_device *dev, struct engine_w
     if (status == HL_OK)
         status = watch(worker->epoll, engine->restore_fd, EPOLLIN | EPOLLET, err);
     if (status == HL_OK) {
-        int failed = pthread_create(&worker->thread, NULL, work, worker);
+        int failed =
+            HL_FAULT_CALL(engine_worker_start, pthread_create(&worker->thread, NULL, work, worker), errno);
         if (failed)
             status = HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, failed, "cannot start a worker");
     }

@@ -30,15 +30,20 @@ enum hl_fault_act {
     HL_FAULT_ACT_NONE,  /* only fires: a breakpoint to wait for that holds nobody */
     HL_FAULT_ACT_KILL,  /* SIGKILL of the whole process */
     HL_FAULT_ACT_PARK,  /* the thread waits for `release` */
-    HL_FAULT_ACT_ERROR, /* argument: errno; HL_FAULT and HL_FAULT_STEP */
-    HL_FAULT_ACT_DROP,  /* HL_FAULT_DROPS */
+    HL_FAULT_ACT_ERROR, /* argument: errno; HL_FAULT, and before and after the steps that say so */
+    HL_FAULT_ACT_DROP,  /* HL_FAULT_DROPS, and before HL_FAULT_NOTIFY */
     HL_FAULT_ACT_DELAY, /* argument: ns */
     HL_FAULT_ACT_SHORT, /* argument: bytes; HL_FAULT_SHORTENS */
     HL_FAULT_ACT_COUNT
 };
 
-/* With which macros a point was hit, hence what may be armed there. */
-enum hl_fault_kind { HL_FAULT_KIND_ERROR = 1, HL_FAULT_KIND_DROP = 2, HL_FAULT_KIND_SHORT = 4 };
+/* With which macros a point was hit, hence what may be armed there. At a PASS nothing can fail. */
+enum hl_fault_kind {
+    HL_FAULT_KIND_ERROR = 1,
+    HL_FAULT_KIND_DROP = 2,
+    HL_FAULT_KIND_SHORT = 4,
+    HL_FAULT_KIND_PASS = 8
+};
 
 /* A rule. The test writes the fields, then makes `generation` odd (release); a hit reads the generation
  * (acquire), the fields, and the generation again, and leaves a rule alone that changed meanwhile. A slot is

@@ -36,6 +36,7 @@ _Static_assert(sizeof point_names / sizeof point_names[0] == HL_FAULT_POINT_COUN
 static pthread_once_t environment_once = PTHREAD_ONCE_INIT;
 static _Atomic(hl_fault_board *) current; /* never unmapped */
 static _Atomic uint32_t ordinal;          /* of this process on the current board */
+static _Thread_local bool spared;
 
 /* Both write what SIGKILL would lose; present in coverage builds only. */
 extern void __gcov_dump(void) __attribute__((weak));
@@ -113,6 +114,11 @@ void hl_fault_use_board(hl_fault_board *board)
 {
     pthread_once(&environment_once, attach_environment);
     attach(board);
+}
+
+void hl_fault_spare_thread(bool on)
+{
+    spared = on;
 }
 
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
@@ -220,7 +226,7 @@ static struct outcome hit(enum hl_fault_point point, enum hl_fault_kind kind)
     const int kept_errno = errno;
     pthread_once(&environment_once, attach_environment);
     hl_fault_board *board = atomic_load_explicit(&current, memory_order_acquire);
-    if (board) {
+    if (board && !spared) {
         atomic_fetch_add(&board->hits[point], 1);
         atomic_fetch_or(&board->kinds[point], (uint32_t)kind);
         for (uint32_t i = 0; i < HL_FAULT_RULES; i++)
@@ -234,6 +240,11 @@ int hl_fault_hit(enum hl_fault_point point)
 {
     const struct outcome outcome = hit(point, HL_FAULT_KIND_ERROR);
     return outcome.act == HL_FAULT_ACT_ERROR ? (int)outcome.argument : 0;
+}
+
+void hl_fault_pass(enum hl_fault_point point)
+{
+    hit(point, HL_FAULT_KIND_PASS);
 }
 
 bool hl_fault_dropped(enum hl_fault_point point)

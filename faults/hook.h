@@ -28,6 +28,7 @@ enum hl_fault_point {
 };
 
 int hl_fault_hit(enum hl_fault_point point);
+void hl_fault_pass(enum hl_fault_point point);
 bool hl_fault_dropped(enum hl_fault_point point);
 size_t hl_fault_shortened(enum hl_fault_point point, size_t size);
 
@@ -57,12 +58,84 @@ size_t hl_fault_shortened(enum hl_fault_point point, size_t size);
         step_result_;                                                                                        \
     })
 
+/* A call as a step, whatever it returns: an error armed before it sets errno to that and gives `failure` in
+ * its place. What it has taken must not be lost, so that after it nothing can fail. */
+#define HL_FAULT_CALL(name, call, failure)                                                                   \
+    ({                                                                                                       \
+        __typeof__(call) result_of_##name##_;                                                                \
+        const int errno_of_##name##_ = hl_fault_hit(HL_FAULT_AT_##name##_before);                            \
+        if (!errno_of_##name##_) {                                                                           \
+            result_of_##name##_ = (call);                                                                    \
+            hl_fault_pass(HL_FAULT_AT_##name##_after);                                                       \
+        } else {                                                                                             \
+            errno = errno_of_##name##_;                                                                      \
+            result_of_##name##_ = (failure);                                                                 \
+        }                                                                                                    \
+        result_of_##name##_;                                                                                 \
+    })
+
+/* The same for what is handed over to somebody, who may have got it although the call reports a failure: an
+ * error armed after it does that. */
+#define HL_FAULT_SUBMIT(name, call, failure)                                                                 \
+    ({                                                                                                       \
+        __typeof__(call) result_of_##name##_;                                                                \
+        int errno_of_##name##_ = hl_fault_hit(HL_FAULT_AT_##name##_before);                                  \
+        if (!errno_of_##name##_) {                                                                           \
+            result_of_##name##_ = (call);                                                                    \
+            errno_of_##name##_ = hl_fault_hit(HL_FAULT_AT_##name##_after);                                   \
+        }                                                                                                    \
+        if (errno_of_##name##_) {                                                                            \
+            errno = errno_of_##name##_;                                                                      \
+            result_of_##name##_ = (failure);                                                                 \
+        }                                                                                                    \
+        result_of_##name##_;                                                                                 \
+    })
+
+/* A statement that publishes or gives back something and cannot fail: what suits its two points is to be
+ * killed, parked or delayed there. */
+#define HL_FAULT_STORE(name, ...)                                                                            \
+    do {                                                                                                     \
+        hl_fault_pass(HL_FAULT_AT_##name##_before);                                                          \
+        __VA_ARGS__;                                                                                         \
+        hl_fault_pass(HL_FAULT_AT_##name##_after);                                                           \
+    } while (0)
+
+/* The same for a transition that another side may win: the point after it is where it has been made. */
+#define HL_FAULT_MOVE(name, move)                                                                            \
+    ({                                                                                                       \
+        hl_fault_pass(HL_FAULT_AT_##name##_before);                                                          \
+        const bool made_##name##_ = (move);                                                                  \
+        if (made_##name##_)                                                                                  \
+            hl_fault_pass(HL_FAULT_AT_##name##_after);                                                       \
+        made_##name##_;                                                                                      \
+    })
+
+/* A statement that tells another process something: a drop armed before it loses it. */
+#define HL_FAULT_NOTIFY(name, ...)                                                                           \
+    do {                                                                                                     \
+        if (!hl_fault_dropped(HL_FAULT_AT_##name##_before)) {                                                \
+            __VA_ARGS__;                                                                                     \
+        }                                                                                                    \
+        hl_fault_pass(HL_FAULT_AT_##name##_after);                                                           \
+    } while (0)
+
 #else
 
 #define HL_FAULT(name) 0
 #define HL_FAULT_DROPS(name) false
 #define HL_FAULT_SHORTENS(name, size) (size)
 #define HL_FAULT_STEP(name, call) ((long)(call))
+#define HL_FAULT_CALL(name, call, failure) (call)
+#define HL_FAULT_SUBMIT(name, call, failure) (call)
+#define HL_FAULT_STORE(name, ...)                                                                            \
+    do {                                                                                                     \
+        __VA_ARGS__;                                                                                         \
+    } while (0)
+#define HL_FAULT_MOVE(name, move) (move)
+#define HL_FAULT_NOTIFY(name, ...)                                                                           \
+    do {                                                                                                     \
+        __VA_ARGS__;                                                                                         \
+    } while (0)
 
 #endif
 

@@ -9,7 +9,8 @@ shift
 scratch=${TEST_TMPDIR:?}
 
 # Steps and points by the list itself; a step's two names are its own with an ending.
-sed -n 's/^ *S(\([a-z0-9_]*\)).*/\1_before\n\1_after/p; s/^ *X(\([a-z0-9_]*\)).*/\1/p' "$points" > "$scratch/names"
+sed -n 's/^ *S(\([a-z0-9_]*\)).*/\1_before\n\1_after/p; s/^ *X(\([a-z0-9_]*\)).*/\1/p
+    s/^#define [A-Z_]*(X, S) X(\([a-z0-9_]*\)).*/\1/p' "$points" > "$scratch/names"
 [ "$(wc -l < "$scratch/names")" -gt 20 ] || { echo "the list of points was not read"; exit 1; }
 { cat "$scratch/names"; echo HL_FAULT_BOARD; echo "fault board"; } > "$scratch/texts"
 

@@ -49,6 +49,10 @@ void hl_fault_board_free(hl_fault_board *board);
  * is at a point of the old one. */
 void hl_fault_use_board(hl_fault_board *board);
 
+/* While a thread is spared its hits are not counted and nothing happens at them: for what a test itself does
+ * with the code under test, beside what it tests. */
+void hl_fault_spare_thread(bool on);
+
 /* Disarms everything and sets all counts to 0, while no process uses the board. */
 void hl_fault_board_reset(hl_fault_board *board);
 
@@ -98,7 +102,8 @@ bool hl_fault_point_find(const char *name, uint32_t *index);
 /* By number, for those who go through the list. */
 uint32_t hl_fault_hits_at(const hl_fault_board *board, uint32_t index);
 /* What the macro at the point obeys besides kill, park and delay, as far as it was hit: HL_FAULT_ERROR,
- * HL_FAULT_DROP or HL_FAULT_SHORT; HL_FAULT_NONE: never hit, or hit through different macros. */
+ * HL_FAULT_DROP or HL_FAULT_SHORT; HL_FAULT_NONE: nothing else, or never hit, or hit through different
+ * macros. */
 hl_fault_action hl_fault_suits(const hl_fault_board *board, uint32_t index);
 
 /* --- children --- */

@@ -10,6 +10,7 @@
 
 #include "core/base/checked.h"
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/session.h"
 
 static const char stage[] = "manager.register";
@@ -125,7 +126,7 @@ err_log:
 void manager_binding_release(hl_manager *manager, struct manager_binding *binding)
 {
     assert(binding->operations == 0 && binding->publishes == 0);
-    close_imports(manager, binding);
+    HL_FAULT_STORE(manager_binding_release, close_imports(manager, binding));
     free(binding->imports);
     free(binding->tensors);
     hl_layout_free(binding->layout);
@@ -189,7 +190,10 @@ static hl_status intern(hl_manager *manager, const struct hl_wire_binding *head,
         element_bytes = 1;
     hl_status status = hl_namespace_describe(head->model, head->model_digest, element_bytes, head->rank,
                                              HL_CACHE_SCHEMA, layout, &key, err);
-    return status != HL_OK ? status : hl_namespaces_intern(manager->namespaces, &key, id, err);
+    if (status != HL_OK)
+        return status;
+    return HL_FAULT_CALL(manager_namespace_take, hl_namespaces_intern(manager->namespaces, &key, id, err),
+                         HL_FAIL_ERRNO(err, HL_E_LIMIT, stage, errno, "no namespace can be had"));
 }
 
 static void answer(hl_manager *manager, struct manager_session *session,
@@ -225,7 +229,7 @@ static hl_status create(hl_manager *manager, struct manager_binding *binding,
     if (status != HL_OK)
         manager_binding_release(manager, binding);
     else
-        binding->live = true;
+        HL_FAULT_STORE(manager_binding_live, binding->live = true);
     return status;
 }
 

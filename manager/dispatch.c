@@ -13,6 +13,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/session.h"
 
 enum {
@@ -37,7 +38,7 @@ hl_status manager_dispatch_watch(hl_manager *manager, int fd, enum manager_watch
     /* The retirement eventfd is never read: each write is an edge, which costs no call to take. */
     struct epoll_event event = {.events = kind == MANAGER_WATCH_RETIREMENT ? EPOLLIN | EPOLLET : EPOLLIN,
                                 .data.u64 = pack(kind, index, serial)};
-    if (epoll_ctl(manager->epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+    if (HL_FAULT_CALL(manager_watch, epoll_ctl(manager->epoll, EPOLL_CTL_ADD, fd, &event), -1) != 0)
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, "manager.watch", errno, "cannot watch a descriptor");
     return HL_OK;
 }
@@ -63,7 +64,7 @@ hl_status manager_dispatch_open(hl_manager *manager, hl_error *err)
     static const char stage[] = "manager.dispatch";
     const struct itimerspec each_second = {.it_interval.tv_sec = 1, .it_value.tv_sec = 1};
     hl_status status;
-    manager->epoll = epoll_create1(EPOLL_CLOEXEC);
+    manager->epoll = HL_FAULT_CALL(manager_dispatch_open, epoll_create1(EPOLL_CLOEXEC), -1);
     manager->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     manager->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (manager->epoll < 0 || manager->wake < 0 || manager->timer < 0 ||

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "faults/hook.h"
 
 static const char stage[] = "manager.gpu";
 
@@ -43,8 +44,11 @@ static hl_status register_arenas(hl_manager *manager, struct manager_gpu *gpu, h
     for (uint32_t i = 0; i < manager->arena_count; i++)
         progress.total_bytes += hl_arena_bytes(manager->arenas[i]);
     for (uint32_t i = 0; i < manager->arena_count; i++) {
-        hl_status status = hl_arena_register(manager->arenas[i], gpu->dev, manager_progress_report, &progress,
-                                             &gpu->registrations[i], err);
+        hl_status status =
+            HL_FAULT_CALL(manager_arena_register,
+                          hl_arena_register(manager->arenas[i], gpu->dev, manager_progress_report, &progress,
+                                            &gpu->registrations[i], err),
+                          HL_FAIL_ERRNO(err, HL_E_NOMEM, stage, errno, "arena %u cannot be registered", i));
         if (status != HL_OK)
             return status;
         progress.before_bytes += hl_arena_bytes(manager->arenas[i]);

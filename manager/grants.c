@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/operation.h"
 
 #define STAGE "manager.grants"
@@ -69,7 +70,7 @@ static void reap(hl_manager *manager, struct manager_session *session, uint32_t 
                  enum hl_grant_state from)
 {
     assert(!session->operations[record]);
-    if (hl_grant_move(session->grants, record, generation, from, HL_GRANT_REAPED))
+    if (HL_FAULT_MOVE(grant_reap, hl_grant_move(session->grants, record, generation, from, HL_GRANT_REAPED)))
         manager_session_notify(session);
     else
         contradicted(manager, session, record);
@@ -81,7 +82,8 @@ static void reject(hl_manager *manager, struct manager_session *session, uint32_
 {
     manager_record_explain(session, record, status, text);
     manager->counters.rejected++;
-    if (hl_grant_move(session->grants, record, generation, HL_GRANT_PREPARING, HL_GRANT_REJECTED))
+    if (HL_FAULT_MOVE(grant_reject, hl_grant_move(session->grants, record, generation, HL_GRANT_PREPARING,
+                                                  HL_GRANT_REJECTED)))
         reap(manager, session, record, generation, HL_GRANT_REJECTED);
     else
         contradicted(manager, session, record);
@@ -119,8 +121,9 @@ static void end_rejected(hl_manager *manager, struct manager_operation *operatio
 /* GRANTED → REVOKED → REAPED, when the engine has not claimed; false when it has. */
 static bool end_revoked(hl_manager *manager, struct manager_operation *operation)
 {
-    if (!hl_grant_move(operation->session->grants, operation->identity.record, operation->identity.generation,
-                       HL_GRANT_GRANTED, HL_GRANT_REVOKED))
+    if (!HL_FAULT_MOVE(grant_revoke,
+                       hl_grant_move(operation->session->grants, operation->identity.record,
+                                     operation->identity.generation, HL_GRANT_GRANTED, HL_GRANT_REVOKED)))
         return false;
     manager->counters.revoked++;
     release_and_reap(manager, operation, HL_GRANT_REVOKED);
@@ -135,8 +138,8 @@ static bool end_between_parts(hl_manager *manager, struct manager_operation *ope
     struct manager_session *session = operation->session;
     uint32_t record = operation->identity.record;
     manager_record_explain(session, record, refusal->status, refusal->text);
-    if (!hl_grant_move(session->grants, record, operation->identity.generation, HL_GRANT_PART_DRAINED,
-                       HL_GRANT_REVOKED))
+    if (!HL_FAULT_MOVE(grant_cut_short, hl_grant_move(session->grants, record, operation->identity.generation,
+                                                      HL_GRANT_PART_DRAINED, HL_GRANT_REVOKED)))
         return false;
     manager->counters.revoked++;
     release_and_reap(manager, operation, HL_GRANT_REVOKED);
@@ -186,6 +189,12 @@ static void offer(hl_manager *manager, struct manager_operation *operation)
         contradicted(manager, session, record);
 }
 
+static bool prepare(struct manager_session *session, uint32_t record, uint32_t generation)
+{
+    return HL_FAULT_MOVE(grant_prepare, hl_grant_move(session->grants, record, generation, HL_GRANT_RESERVED,
+                                                      HL_GRANT_PREPARING));
+}
+
 /* RESERVED, and the descriptor complete. The claim comes before anything is decoded or consumed (R6). */
 static void claim(hl_manager *manager, struct manager_session *session, uint32_t record, uint32_t generation)
 {
@@ -196,7 +205,7 @@ static void claim(hl_manager *manager, struct manager_session *session, uint32_t
         contradicted(manager, session, record);
         return;
     }
-    if (!hl_grant_move(session->grants, record, generation, HL_GRANT_RESERVED, HL_GRANT_PREPARING))
+    if (!prepare(session, record, generation))
         return; /* the engine gave it up first */
     session->generations[record] = generation;
     if (refused(session, record, generation, &refusal)) {
@@ -410,7 +419,7 @@ static void lose_submitted(hl_manager *manager, struct manager_session *session,
     if (word.state != HL_GRANT_RESERVED || !is_submitted(session, record, word.generation) ||
         (int32_t)(word.generation - session->generations[record]) <= 0)
         return;
-    if (!hl_grant_move(session->grants, record, word.generation, HL_GRANT_RESERVED, HL_GRANT_PREPARING))
+    if (!prepare(session, record, word.generation))
         return;
     session->generations[record] = word.generation;
     reject(manager, session, record, word.generation, lost.status, lost.text);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/lease_private.h"
 
 /* --- life --- */
@@ -367,7 +368,8 @@ size_t hl_lease_expire_due(hl_leases *leases, int64_t now_ns)
     size_t expired = 0;
     int64_t next;
     while (hl_lease_next_expiry(leases, &next) && next <= now_ns) {
-        free_pins(leases, end(leases, leases->heap[0], HL_LEASE_EXPIRED));
+        HL_FAULT_STORE(manager_lease_expire,
+                       free_pins(leases, end(leases, leases->heap[0], HL_LEASE_EXPIRED)));
         expired++;
     }
     return expired;
@@ -378,7 +380,7 @@ size_t hl_lease_drop_session(hl_leases *leases, uint64_t session)
     struct hl_lease_session *of = session_of(leases, session);
     size_t dropped = 0;
     while (of && of->count && of->session == session) {
-        free_pins(leases, end(leases, of->newest - 1, HL_LEASE_RELEASED));
+        HL_FAULT_STORE(manager_lease_drop, free_pins(leases, end(leases, of->newest - 1, HL_LEASE_RELEASED)));
         dropped++;
     }
     return dropped;

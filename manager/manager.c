@@ -13,6 +13,7 @@
 #include "core/base/checked.h"
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/check.h"
 #include "manager/dispatch.h"
 #include "manager/gpus.h"
@@ -63,7 +64,9 @@ static hl_status make_arenas(hl_manager *manager, int device_node, hl_error *err
     progress.total_bytes = arena_bytes * options->arena_count;
     for (uint32_t i = 0; i < options->arena_count; i++) {
         wanted.arena_id = (manager->epoch & ~0xffull) | (i + 1);
-        hl_status status = hl_arena_create(&wanted, &manager->arenas[i], err);
+        hl_status status =
+            HL_FAULT_CALL(manager_arena_create, hl_arena_create(&wanted, &manager->arenas[i], err),
+                          HL_FAIL_ERRNO(err, HL_E_NOMEM, stage, errno, "arena %u cannot be had", i));
         if (status != HL_OK) {
             close_arenas(manager);
             return status;
@@ -210,7 +213,9 @@ HL_API hl_status hl_manager_start(const hl_manager_options *given, hl_manager **
     status = furnish(manager, err);
     if (status != HL_OK)
         goto err_close_listener;
-    int failed = pthread_create(&manager->dispatcher, NULL, manager_dispatch_run, manager);
+    int failed =
+        HL_FAULT_CALL(manager_dispatch_start,
+                      pthread_create(&manager->dispatcher, NULL, manager_dispatch_run, manager), errno);
     if (failed) {
         status = HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, failed, "cannot start the dispatcher");
         goto err_strip;
@@ -242,7 +247,7 @@ HL_API uint32_t hl_manager_stop(hl_manager *manager)
     if (!manager)
         return 0;
     pthread_mutex_lock(&manager->lock);
-    manager->stopping = true;
+    HL_FAULT_STORE(manager_stop, manager->stopping = true);
     manager_dispatch_listen(manager, false);
     close_listener(manager);
     manager_session_end_greetings(manager);

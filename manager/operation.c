@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "faults/hook.h"
+
 static const uint64_t a_day_ns = 24ull * 60 * 60 * 1000 * 1000 * 1000;
 
 void manager_operation_install(struct manager_operation *operation)
 {
     struct manager_session *session = operation->session;
     assert(!operation->installed && !session->operations[operation->identity.record]);
-    session->operations[operation->identity.record] = operation;
+    HL_FAULT_STORE(manager_owner_install, session->operations[operation->identity.record] = operation);
     session->operation_count++;
     operation->binding->operations++;
     operation->installed = true;
@@ -22,15 +24,15 @@ void manager_operation_release(hl_manager *manager, struct manager_operation *op
     manager_part_withdraw(operation);
     manager_part_consumed(operation);
     for (uint32_t i = 0; i < operation->pins_count; i++)
-        hl_pins_release(manager->leases, operation->pins[i]);
+        HL_FAULT_STORE(manager_sources_release, hl_pins_release(manager->leases, operation->pins[i]));
     if (operation->plan_bytes > 0)
-        hl_budget_give(&session->plan_bytes, operation->plan_bytes);
+        HL_FAULT_STORE(manager_plan_bytes_give, hl_budget_give(&session->plan_bytes, operation->plan_bytes));
     if (operation->gpu)
-        hl_budget_give(&operation->gpu->permits, 1);
+        HL_FAULT_STORE(manager_permit_give, hl_budget_give(&operation->gpu->permits, 1));
     if (operation->installed) {
         assert(session->operations[operation->identity.record] == operation);
         assert(session->operation_count > 0 && operation->binding->operations > 0);
-        session->operations[operation->identity.record] = NULL;
+        HL_FAULT_STORE(manager_owner_remove, session->operations[operation->identity.record] = NULL);
         session->operation_count--;
         operation->binding->operations--;
     }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "faults/hook.h"
 #include "manager/operation.h"
 
 void manager_record_explain(struct manager_session *session, uint32_t record, hl_status status,
@@ -39,7 +40,7 @@ static enum manager_grant_result defer(struct manager_operation *operation)
     assert(!operation->deferred);
     *(session->deferred_last ? &session->deferred_last->deferred_next : &session->deferred_first) = operation;
     session->deferred_last = operation;
-    operation->deferred = true;
+    HL_FAULT_STORE(manager_part_defer, operation->deferred = true);
     return MANAGER_GRANT_DEFERRED;
 }
 
@@ -47,7 +48,8 @@ void manager_part_consumed(struct manager_operation *operation)
 {
     if (!operation->bank_held)
         return;
-    hl_bank_give(operation->session->bank, operation->bank_offset, operation->bank_bytes);
+    HL_FAULT_STORE(manager_bank_give,
+                   hl_bank_give(operation->session->bank, operation->bank_offset, operation->bank_bytes));
     operation->bank_held = false;
 }
 
@@ -61,11 +63,14 @@ static enum manager_grant_result grant(struct manager_operation *operation)
     const void *bytes = hl_plan_part_bytes(operation->plan, operation->part, &size);
     assert(!operation->bank_held && operation->part < operation->part_count && size <= HL_PLAN_PART_BYTES);
     assert(operation->installed && operation->phase != MANAGER_GRANTED);
-    if (!hl_bank_take(session->bank, (uint32_t)size, &operation->bank_offset))
+    if (!HL_FAULT_CALL(manager_bank_take,
+                       hl_bank_take(session->bank, (uint32_t)size, &operation->bank_offset), false))
         return MANAGER_GRANT_DEFERRED;
     operation->bank_bytes = (uint32_t)size;
     operation->bank_held = true;
-    memcpy((unsigned char *)hl_grant_bank(session->grants) + operation->bank_offset, bytes, size);
+    HL_FAULT_STORE(
+        manager_part_place,
+        memcpy((unsigned char *)hl_grant_bank(session->grants) + operation->bank_offset, bytes, size));
 
     struct hl_grant_record *shared = hl_grant_record_at(session->grants, record);
     shared->part_index = (uint16_t)operation->part;
@@ -74,10 +79,15 @@ static enum manager_grant_result grant(struct manager_operation *operation)
     shared->bank_bytes = operation->bank_bytes;
     manager_record_explain(session, record, HL_E_CANCELLED, "the Manager revoked it before it was claimed");
 
-    enum hl_grant_state from =
-        operation->phase == MANAGER_PREPARED ? HL_GRANT_PREPARING : HL_GRANT_PART_DRAINED;
     manager_part_withdraw(operation);
-    if (!hl_grant_move(session->grants, record, operation->identity.generation, from, HL_GRANT_GRANTED)) {
+    const uint32_t generation = operation->identity.generation;
+    bool granted =
+        operation->phase == MANAGER_PREPARED
+            ? HL_FAULT_MOVE(grant_first_part, hl_grant_move(session->grants, record, generation,
+                                                            HL_GRANT_PREPARING, HL_GRANT_GRANTED))
+            : HL_FAULT_MOVE(grant_next_part, hl_grant_move(session->grants, record, generation,
+                                                           HL_GRANT_PART_DRAINED, HL_GRANT_GRANTED));
+    if (!granted) {
         manager_part_consumed(operation);
         return MANAGER_GRANT_SCRIBBLED;
     }

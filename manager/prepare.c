@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/bindings.h"
 #include "manager/operation.h"
 
@@ -146,9 +147,11 @@ static hl_status consume_leases(hl_manager *manager, const struct request *reque
 {
     for (uint32_t i = 0; i < request->head.lease_count; i++) {
         hl_lease_pins **pins = &operation->pins[operation->pins_count];
-        hl_status status =
+        hl_status status = HL_FAULT_CALL(
+            manager_lease_consume,
             hl_lease_consume(manager->leases, operation->session->serial, request->head.leases[i].lease,
-                             request->head.leases[i].page_count, request->now_ns, pins, err);
+                             request->head.leases[i].page_count, request->now_ns, pins, err),
+            HL_FAIL_ERRNO(err, HL_E_NOMEM, STAGE, errno, "lease %u cannot be consumed", i));
         if (status != HL_OK)
             return status;
         operation->source_bytes += hl_pins_bytes(*pins);
@@ -159,7 +162,7 @@ static hl_status consume_leases(hl_manager *manager, const struct request *reque
 
 static hl_status take_permit(struct manager_gpu *gpu, struct manager_operation *operation, hl_error *err)
 {
-    if (!hl_budget_take(&gpu->permits, 1))
+    if (!HL_FAULT_CALL(manager_permit_take, hl_budget_take(&gpu->permits, 1), false))
         return HL_FAIL(err, HL_E_BUDGET, STAGE, "the GPU has %llu restores admitted already",
                        (unsigned long long)hl_budget_used(&gpu->permits));
     operation->gpu = gpu;
@@ -174,7 +177,7 @@ static hl_status take_plan_bytes(hl_manager *manager, const struct request *requ
     struct hl_budget *budget = &operation->session->plan_bytes;
     struct hl_plan_stats stats;
     hl_plan_get_stats(operation->plan, &stats);
-    if (hl_budget_take(budget, stats.metadata_bytes)) {
+    if (HL_FAULT_CALL(manager_plan_bytes_take, hl_budget_take(budget, stats.metadata_bytes), false)) {
         operation->plan_bytes = stats.metadata_bytes;
         return HL_OK;
     }

@@ -12,6 +12,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "faults/hook.h"
 
 #define STAGE "manager.publisher"
 
@@ -26,7 +27,8 @@ hl_status manager_publish(hl_manager *manager, struct manager_session *session,
         return HL_FAIL(err, HL_E_STATE, STAGE, "the Manager publishes nothing any more");
     assert(session->index < HL_SESSIONS && request->group < binding->layout->group_count);
     assert(request->block_count > 0 && request->slot < HL_PUBLISH_SLOTS);
-    struct manager_publish *made = malloc(sizeof *made + request->block_count * sizeof made->blocks[0]);
+    struct manager_publish *made = HL_FAULT_CALL(
+        manager_publish_accept, malloc(sizeof *made + request->block_count * sizeof made->blocks[0]), NULL);
     if (!made)
         return HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory for %u blocks", request->block_count);
     *made = (struct manager_publish){.session = session,
@@ -84,17 +86,22 @@ static hl_status take_block(struct manager_publisher *publisher, struct manager_
     struct hl_index_key key = {.space = publish->binding->namespace_id, .group = publish->group};
     bool present;
     memcpy(key.hash, block->key, sizeof key.hash);
-    hl_status status = reserve(manager, &key, &target->entry, &present, err);
+    hl_status status =
+        HL_FAULT_CALL(manager_block_reserve, reserve(manager, &key, &target->entry, &present, err),
+                      HL_FAIL_ERRNO(err, HL_E_NOSPACE, STAGE, errno, "the index takes no more blocks"));
     if (status != HL_OK)
         return status;
     if (present) {
         publish->present++;
         return HL_OK;
     }
-    status = manager_store_take(manager, publish->binding->layout->groups[publish->group].block_bytes,
-                                &target->arena, &target->allocation, err);
+    status = HL_FAULT_CALL(manager_block_take,
+                           manager_store_take(manager,
+                                              publish->binding->layout->groups[publish->group].block_bytes,
+                                              &target->arena, &target->allocation, err),
+                           HL_FAIL_ERRNO(err, HL_E_NOSPACE, STAGE, errno, "no room for a block"));
     if (status != HL_OK) {
-        hl_index_abandon(manager->index, target->entry, NULL);
+        HL_FAULT_STORE(manager_block_abandon, hl_index_abandon(manager->index, target->entry, NULL));
         return status;
     }
     target->page = block->page;
@@ -135,7 +142,9 @@ static void complete_batch(struct manager_publisher *publisher)
             .bytes = publish->binding->layout->groups[publish->group].block_bytes,
             .arena = target->arena,
             .residency = HL_RESIDENT_DRAM};
-        hl_status status = hl_index_complete(manager->index, target->entry, &source, NULL);
+        hl_status status;
+        HL_FAULT_STORE(manager_block_complete,
+                       status = hl_index_complete(manager->index, target->entry, &source, NULL));
         assert(status == HL_OK);
         (void)status;
         publish->stored++;
@@ -150,7 +159,7 @@ static void abandon_batch(struct manager_publisher *publisher, bool drained)
     uint64_t leaked = 0;
     for (uint32_t i = 0; i < publisher->batch.count; i++) {
         const struct manager_publish_target *target = &publisher->batch.targets[i];
-        hl_index_abandon(manager->index, target->entry, NULL);
+        HL_FAULT_STORE(manager_block_abandon, hl_index_abandon(manager->index, target->entry, NULL));
         if (drained)
             manager_store_give(manager, target->arena, target->allocation.id);
         else
@@ -187,9 +196,10 @@ static void reply(hl_manager *manager, struct manager_publish *publish)
     slot->present = publish->present;
     slot->bytes = publish->bytes;
     memcpy(slot->text, publish->text, sizeof slot->text);
-    atomic_store_explicit(&slot->state, HL_PUBLISH_FINISHED, memory_order_release);
+    HL_FAULT_STORE(channel_slot_finish,
+                   atomic_store_explicit(&slot->state, HL_PUBLISH_FINISHED, memory_order_release));
     if (session->publish_fd >= 0)
-        eventfd_write(session->publish_fd, 1);
+        HL_FAULT_NOTIFY(channel_signal_publish, eventfd_write(session->publish_fd, 1));
     if (publish->status != HL_OK)
         manager_log(manager, HL_MANAGER_WARNING,
                     "publish: session %u (\"%s\"): %u blocks stored, %u present of %u: %s", session->index,
@@ -267,7 +277,8 @@ hl_status manager_publisher_start(hl_manager *manager, uint32_t gpu, hl_error *e
     status = manager_publish_open_stream(publisher, err);
     if (status != HL_OK)
         goto err_free;
-    int code = pthread_create(&publisher->thread, NULL, run, publisher);
+    int code = HL_FAULT_CALL(manager_publisher_start,
+                             pthread_create(&publisher->thread, NULL, run, publisher), errno);
     if (code != 0) {
         status = HL_FAIL_ERRNO(err, HL_E_SYSTEM, STAGE, code, "cannot start a publisher's thread");
         goto err_close_stream;

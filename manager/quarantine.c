@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/operation.h"
 
 #define STAGE "manager.quarantine"
@@ -26,7 +27,7 @@ static void enter(hl_manager *manager, struct manager_operation *operation)
     if (operation->phase == MANAGER_QUARANTINED)
         return;
     manager_part_withdraw(operation);
-    operation->phase = MANAGER_QUARANTINED;
+    HL_FAULT_STORE(manager_quarantine_enter, operation->phase = MANAGER_QUARANTINED);
     operation->quarantined_at = (int64_t)time(NULL);
     session->quarantined++;
     manager_log(manager, HL_MANAGER_ERROR,
@@ -94,7 +95,7 @@ hl_status manager_quarantine_release(hl_manager *manager, const uint64_t operati
                 " generation %" PRIu32 ", in quarantine since %s, at %s: %" PRIu64 " bytes of sources",
                 operator_name, session->index, session->name, (int)session->pid, found->identity.record,
                 found->identity.generation, since, now, found->source_bytes);
-    manager_operation_release(manager, found);
+    HL_FAULT_STORE(manager_quarantine_release, manager_operation_release(manager, found));
     manager_binding_settle(manager, session, binding);
     manager_session_settle(manager, session);
     return HL_OK;

@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/bindings.h"
 #include "manager/requests.h"
 #include "manager/session.h"
@@ -57,7 +58,9 @@ static hl_status lease(hl_manager *manager, struct manager_session *session,
         .budget = &session->bytes,
     };
     struct hl_lease_info info;
-    hl_status status = hl_lease_create(manager->leases, &wanted, &reply->lease, err);
+    hl_status status =
+        HL_FAULT_CALL(manager_lease_create, hl_lease_create(manager->leases, &wanted, &reply->lease, err),
+                      HL_FAIL_ERRNO(err, HL_E_NOMEM, stage, errno, "no memory for a lease"));
     if (status == HL_OK)
         status =
             hl_lease_get(manager->leases, session->serial, reply->lease, wanted.expires_ns - 1, &info, err);

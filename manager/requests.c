@@ -8,6 +8,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/bindings.h"
 #include "manager/dispatch.h"
 #include "manager/session.h"
@@ -22,8 +23,9 @@ static void send_done(struct manager_session *session, uint32_t sequence, const 
 static hl_status release(hl_manager *manager, struct manager_session *session,
                          const struct hl_release *request, hl_error *err)
 {
-    hl_status status =
-        hl_lease_give_back(manager->leases, session->serial, request->lease, hl_clock_ns(), err);
+    hl_status status;
+    HL_FAULT_STORE(manager_lease_return, status = hl_lease_give_back(manager->leases, session->serial,
+                                                                     request->lease, hl_clock_ns(), err));
     if (status == HL_OK)
         send_done(session, request->head.sequence, NULL);
     return status;

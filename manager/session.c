@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/bindings.h"
 #include "manager/dispatch.h"
 
@@ -76,7 +77,7 @@ static hl_status make_memory(const hl_manager *manager, struct manager_session *
     /* Non-blocking, also for the peer: a counter that the peer has filled must not stop the Manager. */
     int *const signals[] = {&session->restore_fd, &session->retirement_fd, &session->publish_fd};
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        *signals[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        *signals[i] = HL_FAULT_CALL(manager_session_eventfd, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), -1);
         if (*signals[i] < 0)
             return HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot make an eventfd");
     }
@@ -158,7 +159,7 @@ hl_status manager_session_open(hl_manager *manager, int socket, pid_t pid, const
                                hl_error *err)
 {
     const bool tool = hello->role == HL_PEER_TOOL;
-    struct manager_session *session = free_session(manager, tool);
+    struct manager_session *session = HL_FAULT_CALL(manager_session_place, free_session(manager, tool), NULL);
     hl_status status;
     if (!session)
         return refuse_session(manager, tool, err);
@@ -180,7 +181,9 @@ hl_status manager_session_open(hl_manager *manager, int socket, pid_t pid, const
         status = HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot make a token");
         goto err_free;
     }
-    status = open_process(socket, pid, &session->pidfd, err);
+    status =
+        HL_FAULT_CALL(manager_session_process, open_process(socket, pid, &session->pidfd, err),
+                      HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot watch process %d", (int)pid));
     if (status == HL_OK && !tool)
         status = make_memory(manager, session, err);
     if (status == HL_OK)
@@ -190,7 +193,7 @@ hl_status manager_session_open(hl_manager *manager, int socket, pid_t pid, const
     if (status != HL_OK)
         goto err_unwatch;
     session->welcomed = true;
-    session->state = MANAGER_SESSION_LIVE;
+    HL_FAULT_STORE(manager_session_live, session->state = MANAGER_SESSION_LIVE);
     manager_log(manager, tool ? HL_MANAGER_DEBUG : HL_MANAGER_INFO, "session %u: %s \"%s\", process %d",
                 session->index, tool ? "tool" : "engine", session->name, (int)pid);
     return HL_OK;
@@ -220,7 +223,7 @@ void manager_session_send(struct manager_session *session, const void *message, 
 void manager_session_notify(struct manager_session *session)
 {
     if (session->restore_fd >= 0)
-        eventfd_write(session->restore_fd, 1);
+        HL_FAULT_NOTIFY(channel_signal_restore, eventfd_write(session->restore_fd, 1));
 }
 
 uint32_t manager_session_publishes(const struct manager_session *session)
@@ -240,7 +243,7 @@ void manager_session_detach(hl_manager *manager, struct manager_session *session
     manager_log(manager, session->ended || session->tool ? HL_MANAGER_DEBUG : HL_MANAGER_WARNING,
                 "session %u (\"%s\", process %d) has no channel any more: %s", session->index, session->name,
                 (int)session->pid, reason);
-    close_watched(manager, &session->socket);
+    HL_FAULT_STORE(manager_session_detach, close_watched(manager, &session->socket));
     if (session->state == MANAGER_SESSION_LIVE)
         session->state = MANAGER_SESSION_DETACHED;
     if (session->ended) {
@@ -258,7 +261,7 @@ void manager_session_died(hl_manager *manager, struct manager_session *session)
     const uint64_t serial = session->serial;
     close_watched(manager, &session->pidfd);
     close_watched(manager, &session->socket);
-    session->state = MANAGER_SESSION_UNRESOLVED;
+    HL_FAULT_STORE(manager_session_death, session->state = MANAGER_SESSION_UNRESOLVED);
     hl_lease_drop_session(manager->leases, session->serial);
     if (session->grants)
         manager_grants_lose(manager, session, true);
@@ -293,7 +296,7 @@ void manager_session_settle(hl_manager *manager, struct manager_session *session
     assert(hl_budget_used(&session->bytes) == 0 && hl_budget_used(&session->plan_bytes) == 0);
     manager_log(manager, session->tool ? HL_MANAGER_DEBUG : HL_MANAGER_INFO, "session %u (\"%s\") has ended",
                 session->index, session->name);
-    free_session_memory(manager, session);
+    HL_FAULT_STORE(manager_session_free, free_session_memory(manager, session));
 }
 
 bool manager_session_stop(hl_manager *manager, struct manager_session *session)

@@ -2,6 +2,7 @@
 #include <assert.h>
 
 #include "core/base/error.h"
+#include "faults/hook.h"
 #include "manager/state.h"
 
 #define STAGE "manager.store"
@@ -39,7 +40,8 @@ hl_status manager_store_evict(hl_manager *manager, uint32_t *arena, hl_error *er
     hl_status status = hl_index_evict_next(manager->index, &victim, err);
     if (status != HL_OK)
         return status;
-    manager_store_give(manager, victim.source.arena, victim.source.allocation);
+    HL_FAULT_STORE(manager_block_evict,
+                   manager_store_give(manager, victim.source.arena, victim.source.allocation));
     manager->counters.evicted_blocks++;
     *arena = victim.source.arena;
     return HL_OK;

@@ -9,6 +9,7 @@
 #include "core/channel/channel.h"
 #include "core/channel/extents.h"
 #include "core/channel/message.h"
+#include "faults/hook.h"
 
 struct hl_descriptors {
     int fd;
@@ -37,7 +38,10 @@ hl_status hl_descriptors_create(hl_descriptors **out, hl_error *err)
 {
     static const char stage[] = "channel.descriptors_create";
     int fd;
-    hl_status status = hl_memfd_create("hostlane-descriptors", 0, HL_DESCRIPTOR_BYTES, stage, &fd, err);
+    hl_status status =
+        HL_FAULT_CALL(channel_descriptors_create,
+                      hl_memfd_create("hostlane-descriptors", 0, HL_DESCRIPTOR_BYTES, stage, &fd, err),
+                      HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot create a descriptor memory"));
     if (status != HL_OK)
         return status;
     status = open_memory(fd, out, stage, err);
@@ -54,7 +58,8 @@ hl_status hl_descriptors_map(int fd, hl_descriptors **out, hl_error *err)
     hl_status status = hl_memfd_import(fd, HL_DESCRIPTOR_BYTES, stage, &own, err);
     if (status != HL_OK)
         return status;
-    status = open_memory(own, &descriptors, stage, err);
+    status = HL_FAULT_CALL(channel_descriptors_map, open_memory(own, &descriptors, stage, err),
+                           HL_FAIL_ERRNO(err, HL_E_NOMEM, stage, errno, "cannot map a descriptor memory"));
     if (status != HL_OK) {
         close(own);
         return status;
@@ -95,7 +100,9 @@ hl_status hl_descriptors_take(hl_descriptors *descriptors, uint32_t bytes, struc
     if (!descriptors->extents)
         return HL_FAIL(err, HL_E_STATE, "channel.extents", "the Manager's side gives no space out");
     uint32_t offset;
-    hl_status status = hl_extents_take(descriptors->extents, bytes, &offset, err);
+    hl_status status = HL_FAULT_CALL(
+        channel_extent_take, hl_extents_take(descriptors->extents, bytes, &offset, err),
+        HL_FAIL_ERRNO(err, HL_E_BUDGET, "channel.extents", errno, "no space for %u bytes", bytes));
     if (status != HL_OK)
         return status;
     *extent = (struct hl_extent){.offset = offset, .bytes = bytes};
@@ -106,7 +113,7 @@ hl_status hl_descriptors_take(hl_descriptors *descriptors, uint32_t bytes, struc
 void hl_descriptors_give(hl_descriptors *descriptors, struct hl_extent extent)
 {
     assert(descriptors->extents);
-    hl_extents_give(descriptors->extents, extent.offset, extent.bytes);
+    HL_FAULT_STORE(channel_extent_give, hl_extents_give(descriptors->extents, extent.offset, extent.bytes));
 }
 
 hl_status hl_descriptors_copy(const hl_descriptors *descriptors, struct hl_extent extent, size_t max_bytes,
@@ -119,7 +126,7 @@ hl_status hl_descriptors_copy(const hl_descriptors *descriptors, struct hl_exten
     if (extent.bytes > max_bytes)
         return HL_FAIL(err, HL_E_PROTOCOL, stage, "the extent has bytes %u, at most %zu are allowed",
                        extent.bytes, max_bytes);
-    void *fresh = malloc(extent.bytes);
+    void *fresh = HL_FAULT_CALL(channel_extent_copy, malloc(extent.bytes), NULL);
     if (!fresh)
         return HL_FAIL(err, HL_E_NOMEM, stage, "no memory to copy %u bytes", extent.bytes);
     memcpy(fresh, descriptors->base + extent.offset, extent.bytes);
@@ -137,6 +144,6 @@ hl_status hl_descriptors_write(hl_descriptors *descriptors, struct hl_extent ext
     if (size > extent.bytes)
         return HL_FAIL(err, HL_E_PROTOCOL, stage, "the extent has bytes %u, %zu are to be written",
                        extent.bytes, size);
-    memcpy(descriptors->base + extent.offset, bytes, size);
+    HL_FAULT_STORE(channel_extent_write, memcpy(descriptors->base + extent.offset, bytes, size));
     return HL_OK;
 }

@@ -9,6 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/channel/channel.h"
+#include "faults/hook.h"
 
 /* Ancillary data with at most HL_MESSAGE_FDS fds, aligned as its first header. */
 union control {
@@ -61,10 +62,13 @@ hl_status hl_channel_send(int fd, const void *message, const int *fds, unsigned 
         rights->cmsg_type = SCM_RIGHTS;
         rights->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
         memcpy(CMSG_DATA(rights), fds, fd_count * sizeof(int));
+        const int refused = HL_FAULT(channel_fds_send);
+        if (refused)
+            return send_failure(refused, err);
     }
     ssize_t sent;
     do
-        sent = sendmsg(fd, &packet, MSG_NOSIGNAL);
+        sent = HL_FAULT_STEP(channel_send, sendmsg(fd, &packet, MSG_NOSIGNAL));
     while (sent < 0 && errno == EINTR);
     if (sent < 0)
         return send_failure(errno, err);
@@ -90,6 +94,8 @@ static void take_fds(struct msghdr *message, struct hl_packet *packet)
         assert(count <= HL_MESSAGE_FDS - packet->fd_count);
         memcpy(packet->fds + packet->fd_count, CMSG_DATA(c), count * sizeof(int));
         packet->fd_count += count;
+        if (HL_FAULT(channel_fds_receive)) /* as when this process can open no more of them */
+            message->msg_flags |= MSG_CTRUNC;
     }
 }
 
@@ -130,7 +136,7 @@ static ssize_t receive_once(int fd, struct hl_packet *packet, struct msghdr *mes
     do {
         message->msg_control = control;
         message->msg_controllen = sizeof *control;
-        received = recvmsg(fd, message, MSG_CMSG_CLOEXEC | flags);
+        received = HL_FAULT_CALL(channel_receive, recvmsg(fd, message, MSG_CMSG_CLOEXEC | flags), -1);
     } while (received < 0 && errno == EINTR);
     return received;
 }

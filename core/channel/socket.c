@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/channel/channel.h"
+#include "faults/hook.h"
 
 /* Engines and tools that may wait to be accepted. */
 #define BACKLOG ((int)HL_SESSIONS * 2)
@@ -180,7 +181,8 @@ static hl_status bind_and_listen(const struct place *place, int *out, hl_error *
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot make a socket");
-    if (bind(fd, (const struct sockaddr *)&place->address, sizeof place->address) != 0) {
+    if (HL_FAULT_CALL(channel_bind, bind(fd, (const struct sockaddr *)&place->address, sizeof place->address),
+                      -1) != 0) {
         status = HL_FAIL_ERRNO(err, errno == EADDRINUSE ? HL_E_BUSY : HL_E_SYSTEM, stage, errno,
                                "cannot bind to %.100s", path);
         goto err_close;
@@ -190,7 +192,7 @@ static hl_status bind_and_listen(const struct place *place, int *out, hl_error *
         status = HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot set the mode of %.100s", path);
         goto err_unlink;
     }
-    if (listen(fd, BACKLOG) != 0) {
+    if (HL_FAULT_CALL(channel_listen, listen(fd, BACKLOG), -1) != 0) {
         status = HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot listen at %.100s", path);
         goto err_unlink;
     }
@@ -232,7 +234,8 @@ hl_status hl_channel_accept(int listener, int *fd, pid_t *pid, uid_t *uid, hl_er
     static const char stage[] = "channel.accept";
     int accepted;
     do
-        accepted = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        accepted =
+            HL_FAULT_CALL(channel_accept, accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), -1);
     while (accepted < 0 && (errno == EINTR || errno == ECONNABORTED));
     if (accepted < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return HL_PENDING;
@@ -283,7 +286,7 @@ hl_status hl_channel_connect(const char *path, int *fd, pid_t *pid, hl_error *er
     if (there.st_uid != geteuid())
         return HL_FAIL(err, HL_E_PERMISSION, stage, "%.100s is of user %u, this process is user %u", path,
                        (unsigned)there.st_uid, (unsigned)geteuid());
-    int failed = connect_socket(&address, &connected);
+    int failed = HL_FAULT_CALL(channel_connect, connect_socket(&address, &connected), errno);
     if (failed)
         return connect_failure(path, failed, stage, err);
     status = check_peer(connected, &peer_pid, &peer_uid, stage, err);

@@ -12,7 +12,8 @@
 static hl_status enter_context(hl_device *dev, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
-    return HL_CUDA(cuda, err, "device.enter", context_push, "cuCtxPushCurrent", cuda->context);
+    return HL_CUDA_CALL(device_enter, cuda, err, "device.enter", context_push, "cuCtxPushCurrent",
+                        cuda->context);
 }
 
 /* The result is not looked at: the driver may answer with an earlier error of asynchronous work, which is
@@ -192,8 +193,8 @@ hl_status hl_device_open_cuda(int ordinal, hl_device **dev, hl_error *err)
         status = describe(cuda, err);
     if (status)
         goto err_free;
-    status =
-        HL_CUDA(cuda, err, STAGE, context_retain, "cuDevicePrimaryCtxRetain", &cuda->context, cuda->device);
+    status = HL_CUDA_CALL(device_open, cuda, err, STAGE, context_retain, "cuDevicePrimaryCtxRetain",
+                          &cuda->context, cuda->device);
     if (status)
         goto err_free;
     status = load_kernels(cuda, err);

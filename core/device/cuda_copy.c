@@ -30,13 +30,14 @@ hl_status hl_cuda_copy(hl_device *dev, enum hl_copy_kind kind, uint64_t dst, uin
         return status;
     switch (kind) {
     case HL_COPY_H2D:
-        return HL_CUDA(cuda, err, STAGE, copy_h2d, "cuMemcpyHtoDAsync", dst, (const void *)(uintptr_t)src,
-                       bytes, stream_of(stream));
+        return HL_CUDA_SUBMIT(device_copy, cuda, err, STAGE, copy_h2d, "cuMemcpyHtoDAsync", dst,
+                              (const void *)(uintptr_t)src, bytes, stream_of(stream));
     case HL_COPY_D2H:
-        return HL_CUDA(cuda, err, STAGE, copy_d2h, "cuMemcpyDtoHAsync", (void *)(uintptr_t)dst, src, bytes,
-                       stream_of(stream));
+        return HL_CUDA_SUBMIT(device_copy, cuda, err, STAGE, copy_d2h, "cuMemcpyDtoHAsync",
+                              (void *)(uintptr_t)dst, src, bytes, stream_of(stream));
     default:
-        return HL_CUDA(cuda, err, STAGE, copy_d2d, "cuMemcpyDtoDAsync", dst, src, bytes, stream_of(stream));
+        return HL_CUDA_SUBMIT(device_copy, cuda, err, STAGE, copy_d2d, "cuMemcpyDtoDAsync", dst, src, bytes,
+                              stream_of(stream));
     }
 }
 
@@ -92,7 +93,8 @@ hl_status hl_cuda_copy_rows(hl_device *dev, enum hl_copy_kind kind, uint64_t dst
     CUDA_MEMCPY2D copy = {.WidthInBytes = width, .Height = rows};
     set_source(&copy, kind, src, src_pitch);
     set_destination(&copy, kind, dst, dst_pitch);
-    return HL_CUDA(cuda, err, STAGE, copy_rows, "cuMemcpy2DAsync", &copy, stream_of(stream));
+    return HL_CUDA_SUBMIT(device_copy_rows, cuda, err, STAGE, copy_rows, "cuMemcpy2DAsync", &copy,
+                          stream_of(stream));
 }
 
 /* What the driver takes: the fields in arrays of their own, and no empty copies. */
@@ -128,27 +130,20 @@ static CUresult submit_singly(const struct hl_cuda_driver *driver, const struct 
     return result;
 }
 
-static hl_status submit_batch(const struct hl_cuda_driver *driver, struct batch *batch, CUstream stream,
-                              hl_error *err)
+static CUresult submit_batch(const struct hl_cuda_driver *driver, struct batch *batch, CUstream stream)
 {
     /* The source is read in stream order, as by any other copy; where memory lies is known from its address.
      */
     CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
     size_t first = 0;
     size_t failed;
-    if (!batch->count)
-        return HL_OK;
     if (driver->copy_batch)
-        return hl_cuda_status(driver,
-                              driver->copy_batch(batch->dst, batch->src, batch->bytes, batch->count,
-                                                 &attributes, &first, 1, stream),
-                              STAGE, "cuMemcpyBatchAsync", err);
+        return driver->copy_batch(batch->dst, batch->src, batch->bytes, batch->count, &attributes, &first, 1,
+                                  stream);
     if (driver->copy_batch_12080)
-        return hl_cuda_status(driver,
-                              driver->copy_batch_12080(batch->dst, batch->src, batch->bytes, batch->count,
-                                                       &attributes, &first, 1, &failed, stream),
-                              STAGE, "cuMemcpyBatchAsync", err);
-    return hl_cuda_status(driver, submit_singly(driver, batch, stream), STAGE, "cuMemcpyAsync", err);
+        return driver->copy_batch_12080(batch->dst, batch->src, batch->bytes, batch->count, &attributes,
+                                        &first, 1, &failed, stream);
+    return submit_singly(driver, batch, stream);
 }
 
 /* A batch that the driver refused may have been started in part, and the driver does not say how far, so all
@@ -162,11 +157,19 @@ hl_status hl_cuda_copy_batch(hl_device *dev, enum hl_copy_kind kind, const struc
     if (!status && !stream)
         status = HL_FAIL_DEVICE(err, HL_E_INVALID, STAGE, CUDA_ERROR_INVALID_VALUE,
                                 "stream: a batch cannot go to the null stream");
+    const struct hl_cuda_driver *driver = cuda->driver;
+    const char *function =
+        driver->copy_batch || driver->copy_batch_12080 ? "cuMemcpyBatchAsync" : "cuMemcpyAsync";
     struct batch batch;
     for (size_t done = 0; !status && done < count;) {
         done += gather_batch(&batch, copies + done, count - done);
         *accepted = done;
-        status = submit_batch(cuda->driver, &batch, stream_of(stream), err);
+        if (batch.count)
+            status = hl_cuda_status(driver,
+                                    HL_FAULT_SUBMIT(device_copy_batch,
+                                                    submit_batch(driver, &batch, stream_of(stream)),
+                                                    CUDA_ERROR_UNKNOWN),
+                                    STAGE, function, err);
     }
     return status;
 }

@@ -10,6 +10,7 @@
 
 #include "core/device/cuda_driver.h"
 #include "core/device/device.h"
+#include "faults/hook.h"
 
 /* Dynamic shared memory of one block of hl_gather_bulk: kRingBytes of kernel.cu. */
 #define HL_CUDA_BULK_SHARED (192u * 1024)
@@ -48,6 +49,18 @@ static inline struct hl_cuda_device *hl_cuda_of(hl_device *dev)
  * a status. */
 #define HL_CUDA(cuda, err, stage, member, function, ...)                                                     \
     hl_cuda_status((cuda)->driver, (cuda)->driver->member(__VA_ARGS__), (stage), (function), (err))
+
+/* The same as a step of faults/points.h: what takes or gives back something, or asks. */
+#define HL_CUDA_CALL(point, cuda, err, stage, member, function, ...)                                         \
+    hl_cuda_status((cuda)->driver,                                                                           \
+                   HL_FAULT_CALL(point, (cuda)->driver->member(__VA_ARGS__), CUDA_ERROR_UNKNOWN), (stage),   \
+                   (function), (err))
+
+/* What is handed to the device, which may have it although the driver reports an error. */
+#define HL_CUDA_SUBMIT(point, cuda, err, stage, member, function, ...)                                       \
+    hl_cuda_status((cuda)->driver,                                                                           \
+                   HL_FAULT_SUBMIT(point, (cuda)->driver->member(__VA_ARGS__), CUDA_ERROR_UNKNOWN), (stage), \
+                   (function), (err))
 
 /* The context is current. Loads the fatbin; HL_OK also when it has no code for this device. Sets kernels only
  * on success; hl_cuda_kernels_unload undoes it. */

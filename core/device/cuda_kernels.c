@@ -156,10 +156,10 @@ hl_status hl_cuda_gather(hl_device *dev, const struct hl_gather_launch *launch, 
         memcpy(layers.ends, launch->layer_ends, launch->layer_count * sizeof layers.ends[0]);
     }
     void *arguments[] = {&descriptors, &layers};
-    return HL_CUDA(cuda, err, STAGE, launch, "cuLaunchKernel",
-                   bulk ? cuda->kernels.by_bulk : cuda->kernels.by_loads, launch->blocks, 1, 1,
-                   bulk ? BULK_THREADS : LOADS_THREADS, 1, 1, bulk ? HL_CUDA_BULK_SHARED : 0,
-                   (CUstream)(void *)stream, arguments, NULL);
+    return HL_CUDA_SUBMIT(device_gather, cuda, err, STAGE, launch, "cuLaunchKernel",
+                          bulk ? cuda->kernels.by_bulk : cuda->kernels.by_loads, launch->blocks, 1, 1,
+                          bulk ? BULK_THREADS : LOADS_THREADS, 1, 1, bulk ? HL_CUDA_BULK_SHARED : 0,
+                          (CUstream)(void *)stream, arguments, NULL);
 }
 
 static hl_status check_checksum(const struct hl_cuda_device *cuda, const struct hl_checksum_launch *launch,
@@ -190,6 +190,7 @@ hl_status hl_cuda_checksum(hl_device *dev, const struct hl_checksum_launch *laun
     CUdeviceptr base = launch->base, offsets = launch->offsets, sums = launch->sums;
     uint64_t page_bytes = launch->page_bytes;
     void *arguments[] = {&base, &offsets, &sums, &page_bytes};
-    return HL_CUDA(cuda, err, STAGE, launch, "cuLaunchKernel", cuda->kernels.checksum, launch->count, 1, 1,
-                   CHECKSUM_THREADS, 1, 1, 0, (CUstream)(void *)stream, arguments, NULL);
+    return HL_CUDA_SUBMIT(device_checksum, cuda, err, STAGE, launch, "cuLaunchKernel", cuda->kernels.checksum,
+                          launch->count, 1, 1, CHECKSUM_THREADS, 1, 1, 0, (CUstream)(void *)stream, arguments,
+                          NULL);
 }

@@ -24,7 +24,8 @@ hl_status hl_cuda_mem_alloc(hl_device *dev, size_t bytes, hl_devptr *ptr, hl_err
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
     CUdeviceptr address;
-    hl_status status = HL_CUDA(cuda, err, STAGE, mem_alloc, "cuMemAlloc", &address, bytes);
+    hl_status status =
+        HL_CUDA_CALL(device_mem_alloc, cuda, err, STAGE, mem_alloc, "cuMemAlloc", &address, bytes);
     if (!status)
         *ptr = address;
     return status;
@@ -36,7 +37,7 @@ hl_status hl_cuda_mem_free(hl_device *dev, hl_devptr ptr, hl_error *err)
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
     if (!ptr) /* the driver takes it for a no-op, which hides a caller's mistake */
         return HL_FAIL_DEVICE(err, HL_E_INVALID, STAGE, CUDA_ERROR_INVALID_VALUE, "ptr: 0");
-    return HL_CUDA(cuda, err, STAGE, mem_free, "cuMemFree", ptr);
+    return HL_CUDA_CALL(device_mem_free, cuda, err, STAGE, mem_free, "cuMemFree", ptr);
 }
 
 hl_status hl_cuda_fill(hl_device *dev, hl_devptr dst, uint8_t value, size_t bytes, hl_stream stream,
@@ -45,7 +46,8 @@ hl_status hl_cuda_fill(hl_device *dev, hl_devptr dst, uint8_t value, size_t byte
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
     if (!bytes)
         return HL_OK;
-    return HL_CUDA(cuda, err, STAGE, fill, "cuMemsetD8Async", dst, value, bytes, (CUstream)(void *)stream);
+    return HL_CUDA_SUBMIT(device_fill, cuda, err, STAGE, fill, "cuMemsetD8Async", dst, value, bytes,
+                          (CUstream)(void *)stream);
 }
 
 static hl_status register_pages(struct hl_cuda_device *cuda, void *ptr, size_t bytes, unsigned flags,
@@ -55,8 +57,8 @@ static hl_status register_pages(struct hl_cuda_device *cuda, void *ptr, size_t b
     if (!ptr || !bytes || (uintptr_t)ptr % page || bytes % page)
         return HL_FAIL_DEVICE(err, HL_E_INVALID, STAGE, CUDA_ERROR_INVALID_VALUE,
                               "[%p, +%zu): not whole pages of %zu bytes", ptr, bytes, page);
-    return HL_CUDA(cuda, err, STAGE, host_register, "cuMemHostRegister", ptr, bytes,
-                   CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | flags);
+    return HL_CUDA_CALL(device_host_register, cuda, err, STAGE, host_register, "cuMemHostRegister", ptr,
+                        bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | flags);
 }
 
 hl_status hl_cuda_host_register(hl_device *dev, void *ptr, size_t bytes, hl_error *err)
@@ -75,14 +77,16 @@ hl_status hl_cuda_host_register_read(hl_device *dev, const void *ptr, size_t byt
 hl_status hl_cuda_host_unregister(hl_device *dev, void *ptr, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
-    return HL_CUDA(cuda, err, STAGE, host_unregister, "cuMemHostUnregister", ptr);
+    return HL_CUDA_CALL(device_host_unregister, cuda, err, STAGE, host_unregister, "cuMemHostUnregister",
+                        ptr);
 }
 
 hl_status hl_cuda_host_pointer(hl_device *dev, void *ptr, hl_devptr *mapped, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
     CUdeviceptr address;
-    hl_status status = HL_CUDA(cuda, err, STAGE, host_pointer, "cuMemHostGetDevicePointer", &address, ptr, 0);
+    hl_status status = HL_CUDA_CALL(device_host_pointer, cuda, err, STAGE, host_pointer,
+                                    "cuMemHostGetDevicePointer", &address, ptr, 0);
     if (!status)
         *mapped = address;
     return status;
@@ -98,7 +102,8 @@ hl_status hl_cuda_ipc_export(hl_device *dev, hl_devptr ptr, struct hl_ipc_export
     _Static_assert(sizeof handle == HL_IPC_HANDLE_BYTES, "hl_ipc_export holds a CUDA handle");
     hl_status status = HL_CUDA(cuda, err, STAGE, mem_range, "cuMemGetAddressRange", &base, &bytes, ptr);
     if (!status)
-        status = HL_CUDA(cuda, err, STAGE, ipc_get, "cuIpcGetMemHandle", &handle, base);
+        status =
+            HL_CUDA_CALL(device_ipc_export, cuda, err, STAGE, ipc_get, "cuIpcGetMemHandle", &handle, base);
     if (status)
         return status;
     memcpy(out->handle, &handle, sizeof handle);
@@ -135,8 +140,8 @@ hl_status hl_cuda_ipc_import(hl_device *dev, const struct hl_ipc_export *in, hl_
     pthread_mutex_lock(&cuda->imports_lock);
     hl_status status = grow_imports(cuda, err);
     if (!status)
-        status = HL_CUDA(cuda, err, STAGE, ipc_open, "cuIpcOpenMemHandle", &base, handle,
-                         CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+        status = HL_CUDA_CALL(device_ipc_import, cuda, err, STAGE, ipc_open, "cuIpcOpenMemHandle", &base,
+                              handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     if (!status) {
         cuda->imports[cuda->import_count++] =
             (struct hl_cuda_import){.base = base, .address = base + in->offset};
@@ -159,7 +164,8 @@ hl_status hl_cuda_ipc_close(hl_device *dev, hl_devptr ptr, hl_error *err)
         status = HL_FAIL(err, HL_E_INVALID, STAGE, "ptr: %#" PRIx64 " was not imported", ptr);
         goto unlock;
     }
-    status = HL_CUDA(cuda, err, STAGE, ipc_close, "cuIpcCloseMemHandle", cuda->imports[i].base);
+    status = HL_CUDA_CALL(device_ipc_close, cuda, err, STAGE, ipc_close, "cuIpcCloseMemHandle",
+                          cuda->imports[i].base);
     if (!status)
         cuda->imports[i] = cuda->imports[--cuda->import_count];
 unlock:

@@ -28,8 +28,8 @@ hl_status hl_cuda_stream_create(hl_device *dev, hl_stream *stream, hl_error *err
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
     CUstream created;
-    hl_status status =
-        HL_CUDA(cuda, err, STAGE, stream_create, "cuStreamCreate", &created, CU_STREAM_NON_BLOCKING);
+    hl_status status = HL_CUDA_CALL(device_stream_create, cuda, err, STAGE, stream_create, "cuStreamCreate",
+                                    &created, CU_STREAM_NON_BLOCKING);
     if (!status)
         *stream = (hl_stream)(void *)created;
     return status;
@@ -41,26 +41,30 @@ hl_status hl_cuda_stream_destroy(hl_device *dev, hl_stream stream, hl_error *err
     if (!stream)
         return HL_FAIL_DEVICE(err, HL_E_INVALID, STAGE, CUDA_ERROR_INVALID_HANDLE,
                               "stream: the null stream is not the caller's");
-    return HL_CUDA(cuda, err, STAGE, stream_destroy, "cuStreamDestroy", stream_of(stream));
+    return HL_CUDA_CALL(device_stream_destroy, cuda, err, STAGE, stream_destroy, "cuStreamDestroy",
+                        stream_of(stream));
 }
 
 hl_status hl_cuda_stream_query(hl_device *dev, hl_stream stream, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
-    return query_status(cuda, cuda->driver->stream_query(stream_of(stream)), "cuStreamQuery", err);
+    CUresult result =
+        HL_FAULT_CALL(device_stream_query, cuda->driver->stream_query(stream_of(stream)), CUDA_ERROR_UNKNOWN);
+    return query_status(cuda, result, "cuStreamQuery", err);
 }
 
 hl_status hl_cuda_stream_synchronize(hl_device *dev, hl_stream stream, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
-    return HL_CUDA(cuda, err, STAGE, stream_synchronize, "cuStreamSynchronize", stream_of(stream));
+    return HL_CUDA_CALL(device_stream_synchronize, cuda, err, STAGE, stream_synchronize,
+                        "cuStreamSynchronize", stream_of(stream));
 }
 
 hl_status hl_cuda_stream_wait_event(hl_device *dev, hl_stream stream, hl_event event, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
-    return HL_CUDA(cuda, err, STAGE, stream_wait_event, "cuStreamWaitEvent", stream_of(stream),
-                   event_of(event), CU_EVENT_WAIT_DEFAULT);
+    return HL_CUDA_SUBMIT(device_stream_wait_event, cuda, err, STAGE, stream_wait_event, "cuStreamWaitEvent",
+                          stream_of(stream), event_of(event), CU_EVENT_WAIT_DEFAULT);
 }
 
 static hl_status check_word(hl_devptr addr, hl_error *err)
@@ -78,8 +82,8 @@ hl_status hl_cuda_stream_wait_value(hl_device *dev, hl_stream stream, hl_devptr 
     hl_status status = check_word(addr, err);
     if (status)
         return status;
-    return HL_CUDA(cuda, err, STAGE, stream_wait_value, "cuStreamWaitValue32", stream_of(stream), addr, value,
-                   CU_STREAM_WAIT_VALUE_GEQ);
+    return HL_CUDA_SUBMIT(device_stream_wait_value, cuda, err, STAGE, stream_wait_value,
+                          "cuStreamWaitValue32", stream_of(stream), addr, value, CU_STREAM_WAIT_VALUE_GEQ);
 }
 
 hl_status hl_cuda_stream_write_value(hl_device *dev, hl_stream stream, hl_devptr addr, uint32_t value,
@@ -89,8 +93,9 @@ hl_status hl_cuda_stream_write_value(hl_device *dev, hl_stream stream, hl_devptr
     hl_status status = check_word(addr, err);
     if (status)
         return status;
-    return HL_CUDA(cuda, err, STAGE, stream_write_value, "cuStreamWriteValue32", stream_of(stream), addr,
-                   value, CU_STREAM_WRITE_VALUE_DEFAULT);
+    return HL_CUDA_SUBMIT(device_stream_write_value, cuda, err, STAGE, stream_write_value,
+                          "cuStreamWriteValue32", stream_of(stream), addr, value,
+                          CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 hl_status hl_cuda_event_create(hl_device *dev, unsigned flags, hl_event *event, hl_error *err)
@@ -99,8 +104,9 @@ hl_status hl_cuda_event_create(hl_device *dev, unsigned flags, hl_event *event, 
     CUevent created;
     if (flags & ~(unsigned)HL_EVENT_TIMING)
         return HL_FAIL_DEVICE(err, HL_E_INVALID, STAGE, CUDA_ERROR_INVALID_VALUE, "flags: %#x", flags);
-    hl_status status = HL_CUDA(cuda, err, STAGE, event_create, "cuEventCreate", &created,
-                               flags & HL_EVENT_TIMING ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING);
+    hl_status status =
+        HL_CUDA_CALL(device_event_create, cuda, err, STAGE, event_create, "cuEventCreate", &created,
+                     flags & HL_EVENT_TIMING ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING);
     if (!status)
         *event = (hl_event)(void *)created;
     return status;
@@ -109,25 +115,30 @@ hl_status hl_cuda_event_create(hl_device *dev, unsigned flags, hl_event *event, 
 hl_status hl_cuda_event_destroy(hl_device *dev, hl_event event, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
-    return HL_CUDA(cuda, err, STAGE, event_destroy, "cuEventDestroy", event_of(event));
+    return HL_CUDA_CALL(device_event_destroy, cuda, err, STAGE, event_destroy, "cuEventDestroy",
+                        event_of(event));
 }
 
 hl_status hl_cuda_event_record(hl_device *dev, hl_event event, hl_stream stream, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
-    return HL_CUDA(cuda, err, STAGE, event_record, "cuEventRecord", event_of(event), stream_of(stream));
+    return HL_CUDA_SUBMIT(device_event_record, cuda, err, STAGE, event_record, "cuEventRecord",
+                          event_of(event), stream_of(stream));
 }
 
 hl_status hl_cuda_event_query(hl_device *dev, hl_event event, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
-    return query_status(cuda, cuda->driver->event_query(event_of(event)), "cuEventQuery", err);
+    CUresult result =
+        HL_FAULT_CALL(device_event_query, cuda->driver->event_query(event_of(event)), CUDA_ERROR_UNKNOWN);
+    return query_status(cuda, result, "cuEventQuery", err);
 }
 
 hl_status hl_cuda_event_synchronize(hl_device *dev, hl_event event, hl_error *err)
 {
     struct hl_cuda_device *cuda = hl_cuda_of(dev);
-    return HL_CUDA(cuda, err, STAGE, event_synchronize, "cuEventSynchronize", event_of(event));
+    return HL_CUDA_CALL(device_event_synchronize, cuda, err, STAGE, event_synchronize, "cuEventSynchronize",
+                        event_of(event));
 }
 
 /* The driver answers float milliseconds with a resolution of about 500 ns; above 4 s the float itself is

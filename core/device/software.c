@@ -136,14 +136,14 @@ static uint64_t next_id(void)
 hl_status hl_device_open_software_with(const struct hl_software_options *options, hl_device **out,
                                        hl_error *err)
 {
-    struct software_device *dev = calloc(1, sizeof *dev);
+    struct software_device *dev = HL_FAULT_CALL(device_open, calloc(1, sizeof *dev), NULL);
     if (!dev)
         return HL_FAIL(err, HL_E_NOMEM, HL_SOFTWARE_STAGE, "no memory for a device");
     dev->id = next_id();
     dev->options = *options;
     if (!dev->options.memory_bytes)
         dev->options.memory_bytes = DEFAULT_MEMORY_BYTES;
-    dev->head.ops = &ops;
+    dev->head.ops = HL_SOFTWARE_STEPS(&ops);
     dev->head.info = (struct hl_device_info){.kind = HL_DEVICE_SOFTWARE,
                                              .name = "software device",
                                              .numa_node = -1,

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/device/software.h"
+#include "faults/hook.h"
 
 #define HL_SOFTWARE_STAGE "device.software"
 
@@ -244,5 +245,13 @@ hl_status hl_software_gather(hl_device *dev, const struct hl_gather_launch *laun
                              hl_error *err);
 hl_status hl_software_checksum(hl_device *dev, const struct hl_checksum_launch *launch, hl_stream stream,
                                hl_error *err);
+
+/* software_steps.c: the operations as steps of faults/points.h. */
+#if defined(HL_FAULTS) && HL_FAULTS
+const struct hl_device_ops *hl_software_steps(const struct hl_device_ops *ops);
+#define HL_SOFTWARE_STEPS(ops) hl_software_steps(ops)
+#else
+#define HL_SOFTWARE_STEPS(ops) (ops)
+#endif
 
 #endif

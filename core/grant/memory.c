@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/memfd.h"
 #include "core/grant/grant_memory.h"
+#include "faults/hook.h"
 
 static void initialise(struct hl_grant_shared *shared, uint64_t epoch, const unsigned char *token)
 {
@@ -28,7 +29,10 @@ hl_status hl_grant_memory_create(uint64_t epoch, const unsigned char token[16], 
     if (!memory)
         return HL_FAIL(err, HL_E_NOMEM, stage, "no memory for a grant memory");
     void *base;
-    hl_status status = hl_memfd_create("hostlane-grant", 0, HL_GRANT_MEMORY_BYTES, stage, &memory->fd, err);
+    hl_status status =
+        HL_FAULT_CALL(grant_memory_create,
+                      hl_memfd_create("hostlane-grant", 0, HL_GRANT_MEMORY_BYTES, stage, &memory->fd, err),
+                      HL_FAIL_ERRNO(err, HL_E_SYSTEM, stage, errno, "cannot create a grant memory"));
     if (status != HL_OK)
         goto err_free;
     status = hl_memfd_map(memory->fd, HL_GRANT_MEMORY_BYTES, stage, &base, err);
@@ -81,7 +85,9 @@ hl_status hl_grant_memory_map(int fd, uint64_t epoch, const unsigned char token[
     hl_status status = hl_memfd_import(fd, HL_GRANT_MEMORY_BYTES, stage, &memory->fd, err);
     if (status != HL_OK)
         goto err_free;
-    status = hl_memfd_map(memory->fd, HL_GRANT_MEMORY_BYTES, stage, &base, err);
+    status =
+        HL_FAULT_CALL(grant_memory_map, hl_memfd_map(memory->fd, HL_GRANT_MEMORY_BYTES, stage, &base, err),
+                      HL_FAIL_ERRNO(err, HL_E_NOMEM, stage, errno, "cannot map a grant memory"));
     if (status != HL_OK)
         goto err_close;
     memory->shared = base;

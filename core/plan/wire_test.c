@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/plan/memory.h"
 #include "core/plan/plan_fixture.h"
 #include "core/testing/cunit.h"
 
@@ -483,26 +482,6 @@ static void no_pair_of_edited_words_gets_out_of_bounds(void)
     free_wire(&w);
 }
 
-static void validation_without_memory_is_an_error(void)
-{
-    struct wire w;
-    struct hl_plan_part part;
-    hl_error err;
-    set_wire(&w);
-    HL_REQUIRE_OK(hl_plan_decode(w.bytes, w.size, &part, &err), err);
-    ranges_of(&w)[0].dst = 176; /* out of order, so that destinations are sorted: 176, 176 is refused */
-    ranges_of(&w)[1].dst = 160;
-#ifdef HL_FAULTS
-    for (unsigned n = 1; n <= 2; n++) {
-        hl_plan_refuse_allocation = n;
-        CU_ASSERT_EQUAL(hl_plan_validate(&part, &w.world.tables, &err), HL_E_NOMEM);
-        CU_ASSERT_EQUAL(hl_plan_refuse_allocation, 0);
-    }
-#endif
-    HL_EXPECT_OK(hl_plan_validate(&part, &w.world.tables, &err), err);
-    free_wire(&w);
-}
-
 HL_TESTS(plan_wire, HL_CASE(the_whole_part_is_accepted), HL_CASE(every_flipped_bit_is_refused),
          HL_CASE(every_truncation_is_refused), HL_CASE(the_envelope_is_checked_before_the_checksum),
          HL_CASE(every_field_of_the_header_is_checked), HL_CASE(every_field_of_a_section_is_checked),
@@ -510,4 +489,4 @@ HL_TESTS(plan_wire, HL_CASE(the_whole_part_is_accepted), HL_CASE(every_flipped_b
          HL_CASE(validate_checks_every_bound_against_the_reader), HL_CASE(a_run_in_two_arenas_is_refused),
          HL_CASE(destinations_that_share_bytes_are_refused), HL_CASE(rows_may_interleave_without_touching),
          HL_CASE(rows_that_interleave_and_touch_are_refused), HL_CASE(no_edited_word_gets_out_of_bounds),
-         HL_CASE(no_pair_of_edited_words_gets_out_of_bounds), HL_CASE(validation_without_memory_is_an_error));
+         HL_CASE(no_pair_of_edited_words_gets_out_of_bounds));
