@@ -33,12 +33,6 @@ typedef struct hl_index hl_index;
  * entry has gone is refused with HL_E_NOT_FOUND. 0 is never one. */
 typedef uint64_t hl_entry_id;
 
-#define HL_INDEX_NAMESPACES (1u << 24) /* namespace ids are below it */
-#define HL_INDEX_GROUPS (1u << 8)      /* groups are below it */
-#define HL_INDEX_ARENAS (1u << 16)     /* arena indices are below it */
-#define HL_INDEX_BLOCK_BYTES ((1ull << 36) - 1)
-#define HL_INDEX_PINS ((1u << 20) - 1) /* pins of one entry; the next is HL_E_LIMIT */
-
 _Static_assert(HL_LAYOUT_GROUPS <= HL_INDEX_GROUPS, "every group has a key");
 
 struct hl_index_key {
@@ -158,7 +152,6 @@ struct hl_index_cursor {
 
 /* Removes what it can of a namespace: looks at up to HL_INDEX_SWEEP places and returns up to `most` (at least
  * 1) victims. *done says that the walk has ended. The caller repeats the walk while cursor.kept is not 0. */
-#define HL_INDEX_SWEEP 65536u
 size_t hl_index_remove_namespace(hl_index *index, uint32_t space, struct hl_index_cursor *cursor,
                                  struct hl_index_victim *victims, size_t most, bool *done);
 

@@ -35,8 +35,6 @@ struct hl_leases_options {
     const struct hl_index_memory *memory; /* copied; NULL: the system's */
 };
 
-#define HL_LEASES_MOST (1u << 20)
-
 /* `index` must outlive the leases. HL_E_INVALID or HL_E_LIMIT for `most`, HL_E_NOMEM. */
 hl_status hl_leases_create(const struct hl_leases_options *options, hl_index *index, hl_leases **leases,
                            hl_error *err);

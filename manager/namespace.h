@@ -43,7 +43,6 @@ typedef struct hl_namespaces hl_namespaces;
 
 /* A set of at most `most` namespaces, 1 to HL_NAMESPACES_MOST. HL_E_INVALID, HL_E_LIMIT, HL_E_NOMEM. `memory`
  * is copied; NULL: the system's. */
-#define HL_NAMESPACES_MOST 65536u
 hl_status hl_namespaces_create(uint32_t most, const struct hl_index_memory *memory,
                                hl_namespaces **namespaces, hl_error *err);
 void hl_namespaces_destroy(hl_namespaces *namespaces); /* NULL is allowed */

@@ -48,7 +48,17 @@
 #define HL_PUBLISH_SLOTS 64u                 /* publishes of one session that may be pending */
 #define HL_KEY_BYTES 32u                     /* an engine's block hash, zero-padded */
 #define HL_LEASE_TTL_MS 30000u               /* default time to live of a lease */
+#define HL_LEASES_MOST (1u << 20)            /* live leases of one Manager */
+#define HL_NAMESPACES_MOST 65536u            /* namespaces of one Manager */
 #define HL_INDEX_BLOCKS 10000000u            /* blocks in one Manager's index */
+
+/* What an entry of the index has bits for. */
+#define HL_INDEX_NAMESPACES (1u << 24) /* namespace ids are below it */
+#define HL_INDEX_GROUPS (1u << 8)      /* groups are below it */
+#define HL_INDEX_ARENAS (1u << 16)     /* arena indices are below it */
+#define HL_INDEX_BLOCK_BYTES ((1ull << 36) - 1)
+#define HL_INDEX_PINS ((1u << 20) - 1) /* pins of one entry; the next is HL_E_LIMIT */
+#define HL_INDEX_SWEEP 65536u          /* places that one step of a namespace's removal looks at */
 
 /* Host weights. */
 #define HL_WEIGHT_DOCUMENT_BYTES (64ull * HL_MIB)  /* manifest.json and every smaller document */
@@ -59,6 +69,7 @@
 #define HL_WEIGHT_FILE_NAME_BYTES 256u             /* a payload's name with its NUL */
 #define HL_WEIGHT_HASH_THREADS 8u                  /* most threads that hash one artifact, unless asked for */
 #define HL_WEIGHT_HASH_CHUNK_BYTES (8ull * HL_MIB) /* one read while hashing */
+#define HL_WEIGHT_QUARANTINE_WAIT_MS 500u          /* a builder's wait for readers of a replaced artifact */
 #define HL_UPLOAD_THREADS 64u                      /* threads that copy for one upload */
 #define HL_UPLOAD_SLOT_BYTES (1ull * HL_GIB)       /* one slot of an upload's ring */
 #define HL_SAFETENSORS_HEADER_BYTES (100ull * 1000 * 1000) /* the format's own bound on N */

@@ -16,10 +16,6 @@
 
 #define STAGE "weights.build"
 
-/* How long a builder waits for readers of an artifact that it must move away. A validation that was under way
- * may end in this time; a lease has no end that could be awaited. */
-#define QUARANTINE_WAIT_NS (HL_NS_PER_S / 2)
-
 struct request {
     hl_weight_store *store;
     const hl_weight_identity *identity;
@@ -79,14 +75,14 @@ static hl_status clear_entry(struct request *request, bool occupied, hl_error *e
     return status == HL_E_NOT_FOUND ? HL_OK : status;
 }
 
-/* An entry that did not pass may be in use: its leases go on, and the caller hears who has them. Without an
- * entry only lookups hold the lock, each for a moment. */
+/* An entry that did not pass may be in use: a validation under way may end in the time given to it, a lease
+ * has no end that could be awaited; it goes on, and the caller hears who has it. Without an entry only
+ * lookups hold the lock, each for a moment. */
 static hl_status take_entry(struct request *request, bool occupied, struct hl_lock *lock)
 {
     hl_weight_store *const store = request->store;
-    int64_t wait = store->timeout_ns;
-    if (occupied && wait > QUARANTINE_WAIT_NS)
-        wait = QUARANTINE_WAIT_NS;
+    const int64_t shortly = HL_WEIGHT_QUARANTINE_WAIT_MS * (HL_NS_PER_S / 1000);
+    const int64_t wait = occupied && store->timeout_ns > shortly ? shortly : store->timeout_ns;
     hl_error err;
     if (hl_lock_take(store->locks, HL_LOCK_ARTIFACT, request->key, HL_LOCK_EXCLUSIVE, wait, false, lock,
                      &err) == HL_OK)
