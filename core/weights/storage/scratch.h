@@ -40,10 +40,11 @@ void scratch_in_child(void (*steps)(int folder), int folder);
 /* The same as somebody whom permissions bind: root gives `folder` to another user and becomes him, or, where
  * no other user exists (in Bazel's sandbox), gives up its capabilities. Prints which. */
 void scratch_without_privilege(void (*steps)(int folder), int folder);
-/* Whether this is root, and another user exists. Prints when not. */
+/* Whether this is root, and another user exists. Prints when not; root without one has failed the test. */
 bool scratch_can_be_two_users(int folder);
 /* The same in a mount namespace of its own, in which scratch_mount() works. Prints how it was got; when there
- * is no way, prints that, asserts that the kernel forbids it, and returns false. */
+ * is no way, prints that, asserts that the kernel forbids it, and returns false. Root must get one, for which
+ * it needs CAP_SYS_ADMIN over its own user namespace or a new one: else the test has failed. */
 bool scratch_with_mounts(void (*steps)(int folder), int folder);
 /* In such a child: mounts `type` on NAME (a folder of the scratch folder) and opens the root of the mount. */
 int scratch_mount(const char *type, const char *name, unsigned long flags, const char *options);

