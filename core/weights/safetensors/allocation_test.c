@@ -1,67 +1,11 @@
-/* Memory that runs out: each allocation of each operation fails once, in turn. The call says HL_E_NOMEM, sets
- * no output and leaks nothing (which the address sanitizer sees). The linker puts these functions before the
- * C library's, in this program only. */
+/* Memory that runs out: each allocation of each operation fails once, in turn. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/testing/allocation.h"
 #include "core/testing/cunit.h"
 #include "core/weights/safetensors/safetensors_fixture.h"
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-
-static long allocations_left = -1; /* until one fails; -1: none does */
-static bool one_failed;
-
-static bool allowed(void)
-{
-    if (allocations_left != 0)
-        return allocations_left < 0 || allocations_left-- > 0;
-    allocations_left = -1;
-    one_failed = true;
-    return false;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return allowed() ? __real_malloc(size) : NULL;
-}
-
-void *__wrap_calloc(size_t count, size_t size)
-{
-    return allowed() ? __real_calloc(count, size) : NULL;
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return allowed() ? __real_realloc(old, size) : NULL;
-}
-
-/* Runs `operation` with 0, 1, 2, … allocations until it needs no more; at least `least` must have failed. */
-static void fail_each_allocation(hl_status (*operation)(hl_error *err), long least)
-{
-    for (long allowance = 0;; allowance++) {
-        hl_error err = {0};
-        CU_ASSERT_TRUE_FATAL(allowance < 1000);
-        one_failed = false;
-        allocations_left = allowance;
-        hl_status status = operation(&err);
-        allocations_left = -1;
-        if (!one_failed) {
-            HL_EXPECT_OK(status, err);
-            CU_ASSERT_TRUE(allowance >= least);
-            return;
-        }
-        CU_ASSERT_EQUAL(status, HL_E_NOMEM);
-        CU_ASSERT_EQUAL(err.status, HL_E_NOMEM);
-    }
-}
 
 /* Entries out of order and names that must be compared: everything is allocated that ever is. */
 #define FILE_TEXT                                                                                            \
@@ -91,7 +35,7 @@ static void reading_a_file_survives_each_failure(void)
     fd = file_make(bytes, sizeof bytes);
     /* The text; the document, its text, its tape and its order; entries, order, names, pairs, three sorts;
      * the result and its block. */
-    fail_each_allocation(read_file, 12);
+    CU_ASSERT_TRUE(hl_fail_each_allocation(read_file) >= 12);
     close(fd);
 }
 
@@ -111,7 +55,7 @@ static hl_status lay_out(hl_error *err)
 
 static void laying_out_survives_each_failure(void)
 {
-    fail_each_allocation(lay_out, 9);
+    CU_ASSERT_TRUE(hl_fail_each_allocation(lay_out) >= 9);
 }
 
 HL_TESTS(allocation, HL_CASE(reading_a_file_survives_each_failure),

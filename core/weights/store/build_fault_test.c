@@ -8,82 +8,44 @@
 #include <unistd.h>
 
 #include "core/testing/cunit.h"
-#include "core/weights/store/store_testing.h"
-#include "faults/testing.h"
+#include "core/weights/store/fault_testing.h"
 
 #define ENTRY "artifacts/" HL_GOLDEN_KEY
 
-static struct hl_store_fixture fixture;
-static hl_fault_board *board;
-static hl_weight_identity *identity;
-static struct hl_fake_producer fake;
+static struct hl_fault_bench bench;
 static hl_weight_failure failure;
-
-static void begin(void)
-{
-    hl_fixture_open(&fixture, HL_FIXTURE_SHM);
-    identity = hl_fixture_identity(2, 0);
-    hl_fake_producer_init(&fake, identity);
-    hl_fixture_store(&fixture);
-    board = hl_fault_board_create();
-    hl_fault_use_board(board);
-}
-
-static void end(void)
-{
-    hl_fault_use_board(NULL);
-    hl_fault_board_free(board);
-    hl_weight_identity_free(identity);
-    hl_fixture_close(&fixture);
-}
 
 static unsigned arm(const char *step, bool after, uint32_t nth, hl_fault_action action, int sys_errno)
 {
     char point[96];
     snprintf(point, sizeof point, "%s_%s", step, after ? "after" : "before");
-    return hl_fault_arm(board, point, nth, action, (uint64_t)sys_errno);
-}
-
-static void disarm_fired(unsigned rule, const char *step, bool after)
-{
-    if (!hl_fault_fired(board, rule))
-        fprintf(stderr, "%s %s was not reached\n", after ? "after" : "before", step);
-    CU_ASSERT_TRUE(hl_fault_fired(board, rule) > 0);
-    hl_fault_disarm(board, rule);
-}
-
-static hl_status get(hl_weight_origin *origin)
-{
-    hl_weight_lease *lease = NULL;
-    const hl_status status = hl_fixture_get(&fixture, identity, &fake, origin, &lease, &failure);
-    hl_weight_lease_release(lease);
-    return status;
+    return hl_fault_bench_arm(&bench, point, nth, action, (uint64_t)sys_errno);
 }
 
 static void expect_built(const char *step)
 {
     hl_weight_origin origin = HL_WEIGHT_HIT;
-    const hl_status status = get(&origin);
+    const hl_status status = hl_fault_bench_get(&bench, &origin, &failure);
     if (status || origin != HL_WEIGHT_BUILT)
         fprintf(stderr, "after %s: origin %d, %s\n", step, (int)origin, failure.error.text);
     CU_ASSERT_EQUAL(status, HL_OK);
     CU_ASSERT_EQUAL(origin, HL_WEIGHT_BUILT);
-    CU_ASSERT_EQUAL(hl_fixture_mode(&fixture, ENTRY), 0555);
-    CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "tmp", ""), 0);
-    CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "deny", ""), 0);
+    CU_ASSERT_EQUAL(hl_fixture_mode(&bench.fixture, ENTRY), 0555);
+    CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "tmp", ""), 0);
+    CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "deny", ""), 0);
 }
 
 static void expect_miss(void)
 {
     hl_weight_lease *lease = NULL;
     HL_EXPECT_FAILURE(
-        hl_fixture_look_up(&fixture, identity, HL_WEIGHT_MANIFEST_AND_METADATA, &lease, &failure),
+        hl_fixture_look_up(&bench.fixture, bench.identity, HL_WEIGHT_MANIFEST_AND_METADATA, &lease, &failure),
         HL_WEIGHT_LOCAL_MISS, false, failure);
 }
 
 static void clean(void)
 {
-    HL_EXPECT_OK(hl_weight_store_clean(fixture.store, HL_GOLDEN_KEY, &failure), failure.error);
+    HL_EXPECT_OK(hl_weight_store_clean(bench.fixture.store, HL_GOLDEN_KEY, &failure), failure.error);
 }
 
 /* --- before the rename --- */
@@ -119,13 +81,13 @@ static const struct {
 static void a_build_that_fails_before_its_publication_leaves_nothing(void)
 {
     static const int errnos[] = {EIO, ENOSPC, EDQUOT};
-    begin();
+    hl_fault_bench_open(&bench);
     for (size_t i = 0; i < sizeof build_steps / sizeof build_steps[0]; i++)
         for (unsigned after = 0; after < 2; after++)
             for (unsigned e = 0; e < 3; e++) {
                 const char *const step = build_steps[i].step;
                 const unsigned rule = arm(step, after, build_steps[i].nth, HL_FAULT_ERROR, errnos[e]);
-                const hl_status status = get(NULL);
+                const hl_status status = hl_fault_bench_get(&bench, NULL, &failure);
                 const hl_weight_code code = errnos[e] == EIO ? build_steps[i].code : HL_WEIGHT_ENOSPC;
                 const bool retryable = errnos[e] == EIO ? build_steps[i].retryable : true;
                 if (status != hl_weight_code_status(code) || failure.code != code ||
@@ -135,55 +97,57 @@ static void a_build_that_fails_before_its_publication_leaves_nothing(void)
                 CU_ASSERT_EQUAL(status, hl_weight_code_status(code));
                 CU_ASSERT_EQUAL(failure.code, code);
                 CU_ASSERT_EQUAL(failure.retryable, retryable);
-                disarm_fired(rule, step, after);
-                CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "tmp", ""), 0);
-                CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "artifacts", ""), 0);
-                CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "quarantine", ""), 0);
+                hl_fault_bench_disarm(&bench, rule);
+                CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "tmp", ""), 0);
+                CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "artifacts", ""), 0);
+                CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "quarantine", ""), 0);
                 expect_miss();
             }
     expect_built("every step");
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 static void a_build_that_cannot_be_removed_is_swept_by_the_next(void)
 {
-    begin();
+    hl_fault_bench_open(&bench);
     const unsigned mark = arm("weights_build_mark", false, 1, HL_FAULT_ERROR, EIO),
                    removal = arm("weights_remove", false, 1, HL_FAULT_ERROR, EIO);
-    HL_EXPECT_FAILURE(get(NULL), HL_WEIGHT_DOMAIN_UNAVAILABLE, true, failure);
+    HL_EXPECT_FAILURE(hl_fault_bench_get(&bench, NULL, &failure), HL_WEIGHT_DOMAIN_UNAVAILABLE, true,
+                      failure);
     CU_ASSERT_PTR_NOT_NULL(strstr(failure.error.text, "mark")); /* the first is the one reported */
-    disarm_fired(mark, "weights_build_mark", false);
-    disarm_fired(removal, "weights_remove", false);
-    CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "tmp", ""), 1);
+    hl_fault_bench_disarm(&bench, mark);
+    hl_fault_bench_disarm(&bench, removal);
+    CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "tmp", ""), 1);
     expect_built("a removal that failed");
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 /* The producer's own EIO is its failure, not the domain's. */
 static void trouble_of_the_producer_is_the_producers(void)
 {
-    begin();
-    fake.fail_with = HL_E_SYSTEM;
-    fake.fail_text = "its checkpoint cannot be read: Input/output error";
-    HL_EXPECT_FAILURE(get(NULL), HL_WEIGHT_PRODUCER_FAILED, false, failure);
-    CU_ASSERT_STRING_EQUAL(failure.error.text, fake.fail_text);
-    end();
+    hl_fault_bench_open(&bench);
+    bench.fake.fail_with = HL_E_SYSTEM;
+    bench.fake.fail_text = "its checkpoint cannot be read: Input/output error";
+    HL_EXPECT_FAILURE(hl_fault_bench_get(&bench, NULL, &failure), HL_WEIGHT_PRODUCER_FAILED, false, failure);
+    CU_ASSERT_STRING_EQUAL(failure.error.text, bench.fake.fail_text);
+    hl_fault_bench_close(&bench);
 }
 
 static void what_was_written_in_order_is_never_read_again(void)
 {
-    begin();
+    hl_fault_bench_open(&bench);
     hl_weight_lease *lease = NULL;
-    HL_REQUIRE_OK(hl_weight_store_get_or_build(fixture.store, identity, HL_WEIGHT_FULL_CHECKSUM,
-                                               &fake.producer, NULL, &lease, &failure),
+    HL_REQUIRE_OK(hl_weight_store_get_or_build(bench.fixture.store, bench.identity, HL_WEIGHT_FULL_CHECKSUM,
+                                               &bench.fake.producer, NULL, &lease, &failure),
                   failure.error);
     hl_weight_lease_release(lease);
-    CU_ASSERT_EQUAL(hl_fault_hits(board, "weights_payload_read_before"), 0);
-    HL_REQUIRE_OK(hl_fixture_look_up(&fixture, identity, HL_WEIGHT_FULL_CHECKSUM, &lease, &failure),
-                  failure.error);
-    CU_ASSERT_TRUE(hl_fault_hits(board, "weights_payload_read_before") > 0);
+    CU_ASSERT_EQUAL(hl_fault_hits(bench.board, "weights_payload_read_before"), 0);
+    HL_REQUIRE_OK(
+        hl_fixture_look_up(&bench.fixture, bench.identity, HL_WEIGHT_FULL_CHECKSUM, &lease, &failure),
+        failure.error);
+    CU_ASSERT_TRUE(hl_fault_hits(bench.board, "weights_payload_read_before") > 0);
     hl_weight_lease_release(lease);
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 /* --- behind the rename --- */
@@ -210,40 +174,42 @@ static void expect_one_in_quarantine(const char *reason)
 {
     char prefix[128], name[256], path[300];
     snprintf(prefix, sizeof prefix, HL_GOLDEN_KEY ".%s.", reason);
-    CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "quarantine", ""), 1);
-    hl_fixture_find(&fixture, "quarantine", prefix, name);
+    CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "quarantine", ""), 1);
+    hl_fixture_find(&bench.fixture, "quarantine", prefix, name);
     snprintf(path, sizeof path, "quarantine/%s", name);
-    CU_ASSERT_EQUAL(hl_fixture_mode(&fixture, path), 0555);
-    HL_EXPECT_OK(hl_weight_store_clean_quarantined(fixture.store, name, &failure), failure.error);
+    CU_ASSERT_EQUAL(hl_fixture_mode(&bench.fixture, path), 0555);
+    HL_EXPECT_OK(hl_weight_store_clean_quarantined(bench.fixture.store, name, &failure), failure.error);
 }
 
 static void a_failed_publication_is_contained_and_can_be_repeated(void)
 {
-    begin();
+    hl_fault_bench_open(&bench);
     for (size_t i = 0; i < sizeof publish_steps / sizeof publish_steps[0]; i++) {
         const unsigned rule = arm_publication(i, i % 2 ? EIO : ENOSPC);
-        HL_EXPECT_FAILURE(get(NULL), HL_WEIGHT_PUBLICATION_FAILED, false, failure);
+        HL_EXPECT_FAILURE(hl_fault_bench_get(&bench, NULL, &failure), HL_WEIGHT_PUBLICATION_FAILED, false,
+                          failure);
         CU_ASSERT_STRING_EQUAL(failure.details, "{\"containment\":\"quarantined\"}");
-        disarm_fired(rule, publish_steps[i].step, publish_steps[i].after);
-        CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "tmp", ""), 0);
+        hl_fault_bench_disarm(&bench, rule);
+        CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "tmp", ""), 0);
         expect_miss();
         expect_one_in_quarantine("publication_failure");
         expect_built(publish_steps[i].step);
         clean();
     }
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 static void a_rename_that_fails_leaves_nothing(void)
 {
-    begin();
+    hl_fault_bench_open(&bench);
     const unsigned rule = arm("weights_publish_rename", false, 1, HL_FAULT_ERROR, EIO);
-    HL_EXPECT_FAILURE(get(NULL), HL_WEIGHT_DOMAIN_UNAVAILABLE, true, failure);
-    disarm_fired(rule, "weights_publish_rename", false);
-    CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "tmp", ""), 0);
-    CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "quarantine", ""), 0);
+    HL_EXPECT_FAILURE(hl_fault_bench_get(&bench, NULL, &failure), HL_WEIGHT_DOMAIN_UNAVAILABLE, true,
+                      failure);
+    hl_fault_bench_disarm(&bench, rule);
+    CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "tmp", ""), 0);
+    CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "quarantine", ""), 0);
     expect_built("weights_publish_rename");
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 static void what_cannot_be_contained_is_uncertain_and_kept(void)
@@ -253,45 +219,48 @@ static void what_cannot_be_contained_is_uncertain_and_kept(void)
         hl_weight_code found;
     } containment[] = {{"weights_quarantine_open", HL_WEIGHT_ARTIFACT_DENIED},
                        {"weights_quarantine_rename", HL_WEIGHT_ARTIFACT_DENIED}};
-    begin();
+    hl_fault_bench_open(&bench);
     for (size_t i = 0; i < sizeof publish_steps / sizeof publish_steps[0]; i++)
         for (size_t c = 0; c < 2; c++) {
             const unsigned rule = arm_publication(i, EIO),
                            second = arm(containment[c].step, false, 1, HL_FAULT_ERROR, EIO);
-            HL_EXPECT_FAILURE(get(NULL), HL_WEIGHT_DOMAIN_UNAVAILABLE, true, failure);
+            HL_EXPECT_FAILURE(hl_fault_bench_get(&bench, NULL, &failure), HL_WEIGHT_DOMAIN_UNAVAILABLE, true,
+                              failure);
             CU_ASSERT_STRING_EQUAL(failure.details,
                                    "{\"containment\":\"marked\",\"outcome_uncertain\":true}");
-            disarm_fired(rule, publish_steps[i].step, publish_steps[i].after);
-            disarm_fired(second, containment[c].step, false);
-            CU_ASSERT_EQUAL(hl_fixture_count(&fixture, ENTRY, ""), 3);
+            hl_fault_bench_disarm(&bench, rule);
+            hl_fault_bench_disarm(&bench, second);
+            CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, ENTRY, ""), 3);
             hl_weight_lease *lease = NULL;
-            HL_EXPECT_FAILURE(
-                hl_fixture_look_up(&fixture, identity, HL_WEIGHT_MANIFEST_AND_METADATA, &lease, &failure),
-                containment[c].found, false, failure);
+            HL_EXPECT_FAILURE(hl_fixture_look_up(&bench.fixture, bench.identity,
+                                                 HL_WEIGHT_MANIFEST_AND_METADATA, &lease, &failure),
+                              containment[c].found, false, failure);
             expect_built(containment[c].step);
             expect_one_in_quarantine("validation_failure");
             clean();
         }
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 /* Neither the mark nor the move works: the artifact stays what it was when the trouble began. */
 static void without_mark_and_move_nothing_is_claimed(void)
 {
-    begin();
+    hl_fault_bench_open(&bench);
     const unsigned rule = arm("weights_publish_sync", false, 3, HL_FAULT_ERROR, EIO),
                    mark = arm("weights_sticky_set", false, 1, HL_FAULT_ERROR, EIO),
                    move = arm("weights_quarantine_open", false, 1, HL_FAULT_ERROR, EIO);
-    HL_EXPECT_FAILURE(get(NULL), HL_WEIGHT_DOMAIN_UNAVAILABLE, true, failure);
+    HL_EXPECT_FAILURE(hl_fault_bench_get(&bench, NULL, &failure), HL_WEIGHT_DOMAIN_UNAVAILABLE, true,
+                      failure);
     CU_ASSERT_STRING_EQUAL(failure.details, "{\"containment\":\"failed\",\"outcome_uncertain\":true}");
-    disarm_fired(rule, "weights_publish_sync", false);
-    disarm_fired(mark, "weights_sticky_set", false);
-    disarm_fired(move, "weights_quarantine_open", false);
+    hl_fault_bench_disarm(&bench, rule);
+    hl_fault_bench_disarm(&bench, mark);
+    hl_fault_bench_disarm(&bench, move);
     hl_weight_origin origin = HL_WEIGHT_BUILT;
-    HL_EXPECT_OK(get(&origin), failure.error); /* it had been committed, and is valid */
+    HL_EXPECT_OK(hl_fault_bench_get(&bench, &origin, &failure),
+                 failure.error); /* it had been committed, and is valid */
     CU_ASSERT_EQUAL(origin, HL_WEIGHT_HIT);
-    CU_ASSERT_EQUAL(hl_fixture_mode(&fixture, ENTRY), 0555);
-    end();
+    CU_ASSERT_EQUAL(hl_fixture_mode(&bench.fixture, ENTRY), 0555);
+    hl_fault_bench_close(&bench);
 }
 
 static void a_quarantine_that_fails_is_reported_and_finished_by_the_next_build(void)
@@ -306,32 +275,34 @@ static void a_quarantine_that_fails_is_reported_and_finished_by_the_next_build(v
         {"weights_quarantine_rename", false, 1, false}, {"weights_quarantine_rename", true, 1, true},
         {"weights_quarantine_sync", false, 1, true},    {"weights_quarantine_sync", true, 3, true},
     };
-    begin();
+    hl_fault_bench_open(&bench);
     expect_built("nothing");
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        HL_EXPECT_OK(hl_weight_store_deny(fixture.store, HL_GOLDEN_KEY, "a test", &failure), failure.error);
+        HL_EXPECT_OK(hl_weight_store_deny(bench.fixture.store, HL_GOLDEN_KEY, "a test", &failure),
+                     failure.error);
         const unsigned rule = arm(steps[i].step, steps[i].after, steps[i].nth, HL_FAULT_ERROR, EIO);
-        HL_EXPECT_FAILURE(get(NULL), HL_WEIGHT_QUARANTINE_FAILED, true, failure);
-        disarm_fired(rule, steps[i].step, steps[i].after);
-        CU_ASSERT_EQUAL(hl_fixture_exists(&fixture, ENTRY), !steps[i].moved);
+        HL_EXPECT_FAILURE(hl_fault_bench_get(&bench, NULL, &failure), HL_WEIGHT_QUARANTINE_FAILED, true,
+                          failure);
+        hl_fault_bench_disarm(&bench, rule);
+        CU_ASSERT_EQUAL(hl_fixture_exists(&bench.fixture, ENTRY), !steps[i].moved);
         if (!steps[i].moved)
-            CU_ASSERT_EQUAL(hl_fixture_mode(&fixture, ENTRY), 0555);
+            CU_ASSERT_EQUAL(hl_fixture_mode(&bench.fixture, ENTRY), 0555);
         expect_built(steps[i].step);
         expect_one_in_quarantine("validation_failure");
     }
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 static void one_failed_hardening_is_tried_again(void)
 {
-    begin();
+    hl_fault_bench_open(&bench);
     expect_built("nothing");
-    HL_EXPECT_OK(hl_weight_store_deny(fixture.store, HL_GOLDEN_KEY, "a test", &failure), failure.error);
+    HL_EXPECT_OK(hl_weight_store_deny(bench.fixture.store, HL_GOLDEN_KEY, "a test", &failure), failure.error);
     const unsigned rule = arm("weights_quarantine_harden", false, 1, HL_FAULT_ERROR, EIO);
     expect_built("weights_quarantine_harden");
-    disarm_fired(rule, "weights_quarantine_harden", false);
+    hl_fault_bench_disarm(&bench, rule);
     expect_one_in_quarantine("validation_failure");
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 /* --- the end of the process --- */
@@ -340,36 +311,36 @@ static int build_in_child(void *context)
 {
     (void)context;
     hl_weight_store *store = NULL;
-    if (hl_weight_store_open(&fixture.options, &store, &failure))
+    if (hl_weight_store_open(&bench.fixture.options, &store, &failure))
         return 2;
-    fixture.store = store;
-    return get(NULL) == HL_OK ? 0 : 1;
+    bench.fixture.store = store;
+    return hl_fault_bench_get(&bench, NULL, &failure) == HL_OK ? 0 : 1;
 }
 
 /* At any step of a build: a miss, a hit or a denial is left, and the next build gives a whole artifact. */
 static void a_process_may_die_at_any_step_of_a_build(void)
 {
-    begin();
+    hl_fault_bench_open(&bench);
     unsigned deaths = 0;
     for (uint32_t i = 0; i < hl_fault_point_count(); i++) {
         const char *const point = hl_fault_point_name(i);
-        const unsigned rule = hl_fault_arm(board, point, 1, HL_FAULT_KILL, 0);
+        const unsigned rule = hl_fault_bench_arm(&bench, point, 1, HL_FAULT_KILL, 0);
         const int result = hl_child_end(hl_child_start(build_in_child, NULL));
-        const bool died = hl_fault_fired(board, rule) > 0;
+        const bool died = hl_fault_fired(bench.board, rule) > 0;
         CU_ASSERT_EQUAL(result, died ? -SIGKILL : 0);
-        hl_fault_disarm(board, rule);
+        hl_fault_disarm(bench.board, rule);
         deaths += died;
-        const hl_status status = get(NULL);
+        const hl_status status = hl_fault_bench_get(&bench, NULL, &failure);
         if (status)
             fprintf(stderr, "after %s: %s\n", point, failure.error.text);
         CU_ASSERT_EQUAL(status, HL_OK);
-        CU_ASSERT_EQUAL(hl_fixture_mode(&fixture, ENTRY), 0555);
+        CU_ASSERT_EQUAL(hl_fixture_mode(&bench.fixture, ENTRY), 0555);
         clean();
-        CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "tmp", ""), 0);
-        CU_ASSERT_EQUAL(hl_fixture_count(&fixture, "deny", ""), 0);
+        CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "tmp", ""), 0);
+        CU_ASSERT_EQUAL(hl_fixture_count(&bench.fixture, "deny", ""), 0);
     }
     CU_ASSERT_TRUE(deaths >= 30);
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 /* The same where an entry has to be moved away first. */
@@ -378,38 +349,40 @@ static void a_process_may_die_at_any_step_of_a_quarantine(void)
     static const char *const steps[] = {"weights_quarantine_open", "weights_quarantine_rename",
                                         "weights_quarantine_harden", "weights_quarantine_sync",
                                         "weights_deny_remove"};
-    begin();
+    hl_fault_bench_open(&bench);
     for (unsigned i = 0; i < 2 * sizeof steps / sizeof steps[0]; i++) {
         expect_built("nothing");
-        HL_EXPECT_OK(hl_weight_store_deny(fixture.store, HL_GOLDEN_KEY, "a test", &failure), failure.error);
+        HL_EXPECT_OK(hl_weight_store_deny(bench.fixture.store, HL_GOLDEN_KEY, "a test", &failure),
+                     failure.error);
         const unsigned rule = arm(steps[i / 2], i % 2, 1, HL_FAULT_KILL, 0);
         CU_ASSERT_EQUAL(hl_child_end(hl_child_start(build_in_child, NULL)), -SIGKILL);
-        disarm_fired(rule, steps[i / 2], i % 2);
+        hl_fault_bench_disarm(&bench, rule);
         hl_weight_lease *lease = NULL;
-        CU_ASSERT_NOT_EQUAL(
-            hl_fixture_look_up(&fixture, identity, HL_WEIGHT_MANIFEST_AND_METADATA, &lease, &failure), HL_OK);
+        CU_ASSERT_NOT_EQUAL(hl_fixture_look_up(&bench.fixture, bench.identity,
+                                               HL_WEIGHT_MANIFEST_AND_METADATA, &lease, &failure),
+                            HL_OK);
         expect_built(steps[i / 2]);
         expect_one_in_quarantine("validation_failure");
         clean();
     }
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 /* After hardening the artifact is committed, whoever dies. */
 static void a_process_that_dies_behind_the_commit_has_published(void)
 {
-    begin();
+    hl_fault_bench_open(&bench);
     for (unsigned i = 0; i < 2; i++) {
         const unsigned rule = i ? arm("weights_publish_sync", true, 3, HL_FAULT_KILL, 0)
                                 : arm("weights_publish_harden", true, 1, HL_FAULT_KILL, 0);
         CU_ASSERT_EQUAL(hl_child_end(hl_child_start(build_in_child, NULL)), -SIGKILL);
-        disarm_fired(rule, "the publication", true);
+        hl_fault_bench_disarm(&bench, rule);
         hl_weight_origin origin = HL_WEIGHT_BUILT;
-        HL_EXPECT_OK(get(&origin), failure.error);
+        HL_EXPECT_OK(hl_fault_bench_get(&bench, &origin, &failure), failure.error);
         CU_ASSERT_EQUAL(origin, HL_WEIGHT_HIT);
         clean();
     }
-    end();
+    hl_fault_bench_close(&bench);
 }
 
 HL_TESTS(build_fault, HL_CASE(a_build_that_fails_before_its_publication_leaves_nothing),
