@@ -78,7 +78,7 @@ def runai(_torch, files, device):
     def run():
         tensors = {}
         with SafetensorsStreamer() as streamer:
-            streamer.stream_files(files)
+            streamer.stream_files(files, owned=False)  # each tensor is copied before the next is asked for
             for key, tensor in streamer.get_tensors():
                 tensors[key] = tensor.to(device)
         return tensors

@@ -284,13 +284,16 @@ hl_status hl_upload_plan_registered(const hl_weight_upload_options *options,
                               .page = (uint64_t)sysconf(_SC_PAGESIZE),
                               .err = err};
     hl_status status = plan_targets(&planner, targets, count, pin);
-    if (!status)
-        status = find_disjoint(&planner);
-    for (size_t i = 0; !status && !plan->disjoint && i < plan->piece_count; i++)
-        plan->pieces[i].after = find_shared(plan, i);
     if (status)
+        return status;
+    status = find_disjoint(&planner);
+    if (status) {
         hl_upload_plan_free(plan);
-    return status;
+        return status;
+    }
+    for (size_t i = 0; !plan->disjoint && i < plan->piece_count; i++)
+        plan->pieces[i].after = find_shared(plan, i);
+    return HL_OK;
 }
 
 void hl_upload_plan_free(struct hl_upload_plan *plan)
