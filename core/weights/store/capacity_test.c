@@ -167,18 +167,26 @@ static void fill_up(const char *mount_path, bool files)
     SCRATCH_CHECK(hl_fixture_count(&fixture, "artifacts", "") == 1);
 }
 
+/* Mounts 4 MiB and lets the fixture's domain be in it. */
+static int mount_small(int folder, const char *name, char path[192])
+{
+    SCRATCH_CHECK(mkdirat(folder, name, 0755) == 0);
+    const int small = scratch_mount("tmpfs", name, 0, "size=4m");
+    snprintf(path, 192, "%s/%s", scratch_path(), name);
+    fixture = (struct hl_store_fixture){0};
+    snprintf(fixture.root, sizeof fixture.root, "%s/domain", path);
+    hl_weight_store_options_init(&fixture.options);
+    fixture.options.root = fixture.root;
+    fixture.options.storage_class = HL_WEIGHT_TMPFS;
+    fixture.options.hash_threads = 2;
+    return small;
+}
+
 static void build_in_little_space(int folder)
 {
     char path[192];
     for (unsigned files = 0; files < 2; files++) {
-        SCRATCH_CHECK(mkdirat(folder, files ? "files" : "space", 0755) == 0);
-        const int small = scratch_mount("tmpfs", files ? "files" : "space", 0, "size=4m");
-        snprintf(path, sizeof path, "%s/%s", scratch_path(), files ? "files" : "space");
-        fixture = (struct hl_store_fixture){0};
-        snprintf(fixture.root, sizeof fixture.root, "%s/domain", path);
-        hl_weight_store_options_init(&fixture.options);
-        fixture.options.storage_class = HL_WEIGHT_TMPFS;
-        fixture.options.hash_threads = 2;
+        const int small = mount_small(folder, files ? "files" : "space", path);
         identity = hl_fixture_identity(2, 0);
         hl_fake_producer_init(&fake, identity);
         fake.files = 3;
@@ -202,7 +210,89 @@ static void a_full_file_system_fails_the_build_at_every_write(void)
     scratch_close(folder);
 }
 
+/* The root and five folders, a lock and two documents: a file each; a page each of the documents. */
+static void create_in_little_space(int folder)
+{
+    char path[192];
+    for (unsigned files = 0; files < 2; files++) {
+        const int small = mount_small(folder, files ? "files" : "space", path);
+        hl_weight_store *store = NULL;
+        struct statfs st;
+        unsigned failures = 0;
+        SCRATCH_CHECK(statfs(path, &st) == 0);
+        const unsigned long used = files ? st.f_files - st.f_ffree : 1;
+        for (unsigned more = 0; more < 32 && !store; more++) {
+            if (files)
+                resize(path, "nr_inodes", used + more);
+            else if (more) /* no blocks at all means no limit */
+                resize(path, "nr_blocks", more);
+            else
+                continue;
+            const hl_status status = hl_weight_store_open(&fixture.options, &store, &failure);
+            if (status == HL_OK)
+                break;
+            failures++;
+            SCRATCH_CHECK(failure.code == HL_WEIGHT_ENOSPC && failure.retryable && !store);
+        }
+        SCRATCH_CHECK(store && (files ? failures == 9 : failures > 0));
+        SCRATCH_CHECK(hl_fixture_count(&fixture, "", "") == 7);
+        hl_weight_store_close(store);
+        close(small);
+    }
+}
+
+static void a_full_file_system_fails_the_creation_at_every_write(void)
+{
+    const int folder = scratch_open();
+    scratch_with_mounts(create_in_little_space, folder);
+    CU_ASSERT_TRUE(folder >= 0);
+    scratch_close(folder);
+}
+
+/* Neither a request nor a reader can write a marker; the folder's own bit needs no space. */
+static void condemn_without_space(int folder)
+{
+    char path[192];
+    for (unsigned by_request = 0; by_request < 2; by_request++) {
+        const int small = mount_small(folder, by_request ? "request" : "reader", path);
+        struct statfs st;
+        hl_weight_lease *lease = NULL;
+        identity = hl_fixture_identity(2, 0);
+        hl_fake_producer_init(&fake, identity);
+        HL_EXPECT_OK(get(), failure.error);
+        hl_fixture_corrupt(&fixture, "artifacts/" HL_GOLDEN_KEY "/" HL_GOLDEN_FILE, 210);
+        SCRATCH_CHECK(statfs(path, &st) == 0);
+        resize(path, "nr_inodes", st.f_files - st.f_ffree);
+        if (by_request) {
+            HL_EXPECT_OK(hl_weight_store_deny(fixture.store, HL_GOLDEN_KEY, "x", &failure), failure.error);
+            SCRATCH_CHECK(hl_fixture_mode(&fixture, "artifacts/" HL_GOLDEN_KEY) == 01555);
+        } else {
+            SCRATCH_CHECK(hl_fixture_look_up(&fixture, identity, HL_WEIGHT_FULL_CHECKSUM, &lease, &failure) ==
+                              HL_E_NOSPACE &&
+                          failure.code == HL_WEIGHT_ENOSPC && failure.retryable &&
+                          strstr(failure.details, "completed"));
+        }
+        SCRATCH_CHECK(hl_fixture_count(&fixture, "deny", "") == 0);
+        SCRATCH_CHECK(hl_fixture_look_up(&fixture, identity, HL_WEIGHT_MANIFEST_AND_METADATA, &lease,
+                                         &failure) == (by_request ? HL_E_DENIED : HL_E_MISS));
+        SCRATCH_CHECK(!lease);
+        hl_weight_store_close(fixture.store);
+        hl_weight_identity_free(identity);
+        close(small);
+    }
+}
+
+static void a_full_file_system_condemns_by_the_folders_own_bit(void)
+{
+    const int folder = scratch_open();
+    scratch_with_mounts(condemn_without_space, folder);
+    CU_ASSERT_TRUE(folder >= 0);
+    scratch_close(folder);
+}
+
 HL_TESTS(capacity, HL_CASE(an_artifact_is_counted_with_its_documents), HL_CASE(the_sum_of_the_files_counts),
          HL_CASE(the_store_is_counted_with_what_is_quarantined), HL_CASE(what_must_stay_free_is_not_taken),
          HL_CASE(the_code_is_the_capacitys_whatever_the_producer_says),
-         HL_CASE(a_full_file_system_fails_the_build_at_every_write));
+         HL_CASE(a_full_file_system_fails_the_build_at_every_write),
+         HL_CASE(a_full_file_system_fails_the_creation_at_every_write),
+         HL_CASE(a_full_file_system_condemns_by_the_folders_own_bit));
