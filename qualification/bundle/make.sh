@@ -19,7 +19,7 @@ programs=(
     //qualification/inflight:inflight_test
     //qualification/inflight:late_writes
 )
-all_tests=//qualification/restore:all
+all_tests='(//qualification/restore:all + //qualification/scenarios:all)'
 mapfile -t requirements < <(bazel query "kind('cc_test rule', $all_tests) except attr(tags, '\\bfaults\\b', $all_tests)")
 [ ${#requirements[@]} -gt 0 ] || {
     echo "make.sh: no tests in $all_tests" >&2
