@@ -9,17 +9,20 @@
  *           /quarantine/KEY.REASON.UUID, and KEY.cleanup.UUID tombstones on their way out
  *           /deny/KEY.json
  *
+ * Beside these the root holds nothing but, after a crash, .domain*.json.UUID.tmp, until the next who opens
+ * the domain for changes sweeps it under the domain-init lock.
+ *
  * An artifact's folder, and what its mode says:
  *
- *   state        where                 mode    readers see
- *   building     tmp/                  0700    nothing
- *   finished     tmp/                  01755   nothing; the sticky bit says "in transition"
- *   arriving     artifacts/            01755   denied: a crash here leaves it so, the next build quarantines
- * it published    artifacts/            0555    a hit: clearing the sticky bit is the commit condemned
- * artifacts/            0555    denied, by deny/KEY.json; or sticky where the marker could not be written
- *   leaving      artifacts/            01755   denied: write permission is needed to move a folder to another
- * parent quarantined  quarantine/           0555    nothing tombstone    quarantine/ *.cleanup. any nothing;
- * being removed
+ *   state        where         mode    readers see
+ *   building     tmp/          0700    nothing
+ *   finished     tmp/          01755   nothing; the sticky bit says "in transition"
+ *   arriving     artifacts/    01755   denied: a crash here leaves it so, the next build quarantines it
+ *   published    artifacts/    0555    a hit: clearing the sticky bit is the commit
+ *   condemned    artifacts/    0555    denied, by deny/KEY.json; or sticky, where no marker could be written
+ *   leaving      artifacts/    01755   denied: a folder needs write permission to move to another parent
+ *   quarantined  quarantine/   0555    nothing
+ *   tombstone    quarantine/   any     nothing: *.cleanup.*, being removed
  *
  * The rules. The sticky bit of the folder itself needs no space, so that it works on a full file system.
  * Everything about an entry is done through its open descriptor or by name below an open parent, links never
