@@ -184,11 +184,22 @@ hl_status hl_fields_schema(const struct hl_fields *fields, const hl_json_node *r
     return HL_OK;
 }
 
+static struct hl_json_rules document_rules(const struct hl_fields *fields)
+{
+    return (struct hl_json_rules){
+        .max_bytes = HL_WEIGHT_DOCUMENT_BYTES, .max_depth = DOCUMENT_DEPTH, .stage = fields->stage};
+}
+
 hl_status hl_fields_parse(const struct hl_fields *fields, const char *text, size_t bytes, hl_json **document)
 {
-    const struct hl_json_rules rules = {
-        .max_bytes = HL_WEIGHT_DOCUMENT_BYTES, .max_depth = DOCUMENT_DEPTH, .stage = fields->stage};
+    const struct hl_json_rules rules = document_rules(fields);
     return hl_json_parse(text, bytes, &rules, document, fields->err);
+}
+
+hl_status hl_fields_parse_within(const struct hl_fields *fields, char *text, size_t bytes, hl_json **document)
+{
+    const struct hl_json_rules rules = document_rules(fields);
+    return hl_json_parse_within(text, bytes, &rules, document, fields->err);
 }
 
 hl_status hl_fields_check_canonical(const struct hl_fields *fields, const hl_json *document)

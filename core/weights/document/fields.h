@@ -57,6 +57,9 @@ hl_status hl_fields_schema(const struct hl_fields *fields, const hl_json_node *r
 
 /* Parses a document whose root is read with `fields`. */
 hl_status hl_fields_parse(const struct hl_fields *fields, const char *text, size_t bytes, hl_json **document);
+/* The same by hl_json_parse_within(). */
+hl_status hl_fields_parse_within(const struct hl_fields *fields, char *text, size_t bytes,
+                                 hl_json **document);
 /* Refuses a text that is not the canonical encoding of its own value. */
 hl_status hl_fields_check_canonical(const struct hl_fields *fields, const hl_json *document);
 

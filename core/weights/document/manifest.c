@@ -1,6 +1,8 @@
-/* Reading a manifest. Its strings lie in the parsed document, which it keeps. */
+/* Reading a manifest. Its strings lie in the parsed document until everything else is known to be right, and
+ * then in one block of their own: a role, a type or a file that many tensors have is kept once. */
 #include "core/weights/document/manifest.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +10,7 @@
 #include "core/weights/document/manifest_put.h"
 
 struct storage {
-    hl_json *document;
+    char *strings;
     uint64_t *sizes; /* shapes and strides of all tensors */
     size_t size_count;
 };
@@ -189,9 +191,10 @@ static hl_status read_tensor(const struct hl_fields *fields, const hl_json_node 
 }
 
 /* Room for the shapes and strides of all tensors, which are integers of the document. */
-static hl_status reserve_sizes(const struct hl_fields *fields, struct storage *storage)
+static hl_status reserve_sizes(const struct hl_fields *fields, const hl_json *document,
+                               struct storage *storage)
 {
-    size_t count = hl_json_integers(storage->document);
+    size_t count = hl_json_integers(document);
     storage->sizes = malloc((count + 1) * sizeof *storage->sizes);
     if (!storage->sizes)
         return HL_FAIL(fields->err, HL_E_NOMEM, fields->stage, "no memory for %zu sizes", count);
@@ -251,12 +254,13 @@ free_order:
     return status;
 }
 
-static hl_status read_tensors(const struct hl_fields *root, const hl_json_node *array, hl_manifest *manifest)
+static hl_status read_tensors(const struct hl_fields *root, const hl_json *document,
+                              const hl_json_node *array, hl_manifest *manifest)
 {
     size_t count = 0;
     hl_status status = read_count(root, "tensors", array, HL_WEIGHT_TENSORS, &count);
     if (status == HL_OK)
-        status = reserve_sizes(root, manifest->storage);
+        status = reserve_sizes(root, document, manifest->storage);
     if (status != HL_OK)
         return status;
     manifest->tensors = calloc(count, sizeof *manifest->tensors);
@@ -291,18 +295,50 @@ static hl_status read_identity(const struct hl_fields *root, const hl_json_node 
     return status;
 }
 
-static hl_status check_content(const struct hl_fields *root, const hl_json_node *node,
-                               const hl_json_node *tensors, hl_manifest *manifest)
+static hl_status check_content(const struct hl_fields *root, const hl_json_node *tensors,
+                               const hl_manifest *manifest)
 {
     char content[HL_SHA256_HEX_BYTES];
-    hl_status status = hl_field_hex(root, manifest_keys[KEY_CONTENT], node, HL_SHA256_HEX_BYTES - 1,
-                                    manifest->content_sha256);
-    if (status == HL_OK)
-        status = hl_manifest_text_content_sha256(manifest->canonical, tensors, content, root->err);
+    hl_status status = hl_manifest_text_content_sha256(manifest->canonical, tensors, content, root->err);
     if (status == HL_OK && strcmp(content, manifest->content_sha256) != 0)
         status = HL_FAIL(root->err, HL_E_CHECKSUM, root->stage,
                          "artifact_content_sha256 is not the digest of the tensors");
     return status;
+}
+
+static const char *keep(char **strings, const char *string)
+{
+    size_t size = strlen(string) + 1;
+    char *kept = memcpy(*strings, string, size);
+    *strings += size;
+    return kept;
+}
+
+/* Moves all strings out of the document. Each has two quotes more in the text than it has NULs here. */
+static hl_status keep_strings(const struct hl_fields *root, hl_manifest *manifest)
+{
+    struct storage *storage = manifest->storage;
+    char *strings = malloc(manifest->canonical_bytes);
+    if (!strings)
+        return HL_FAIL(root->err, HL_E_NOMEM, root->stage, "no memory for the names of %zu tensors",
+                       manifest->tensor_count);
+    storage->strings = strings;
+    manifest->producer_schema = keep(&strings, manifest->producer_schema);
+    manifest->restorer_schema = keep(&strings, manifest->restorer_schema);
+    for (size_t i = 0; i < manifest->file_count; i++)
+        manifest->files[i].file_name = keep(&strings, manifest->files[i].file_name);
+    const char *role = "", *dtype = "";
+    for (size_t i = 0; i < manifest->tensor_count; i++) {
+        struct hl_manifest_tensor *tensor = &manifest->tensors[i];
+        bool key_is_name = strcmp(tensor->storage_key, tensor->name) == 0;
+        tensor->file_name = manifest->files[tensor->file].file_name;
+        tensor->name = keep(&strings, tensor->name);
+        tensor->storage_key = key_is_name ? tensor->name : keep(&strings, tensor->storage_key);
+        tensor->role = role = strcmp(tensor->role, role) == 0 ? role : keep(&strings, tensor->role);
+        tensor->dtype = dtype = strcmp(tensor->dtype, dtype) == 0 ? dtype : keep(&strings, tensor->dtype);
+    }
+    assert(strings <= storage->strings + manifest->canonical_bytes);
+    return HL_OK;
 }
 
 static char *copy_text(const char *text, size_t bytes)
@@ -316,10 +352,10 @@ static char *copy_text(const char *text, size_t bytes)
     return copy;
 }
 
-static hl_status read_root(const struct hl_fields *root, const hl_json_node *node, hl_manifest *manifest)
+static hl_status read_root(const struct hl_fields *root, hl_json *document, hl_manifest *manifest)
 {
     const hl_json_node *found[KEYS];
-    hl_status status = hl_fields_collect(root, node, manifest_keys, KEYS, found);
+    hl_status status = hl_fields_collect(root, hl_json_root(document), manifest_keys, KEYS, found);
     if (status == HL_OK)
         status = hl_field_name_text(root, "producer_schema", found[KEY_PRODUCER], &manifest->producer_schema);
     if (status == HL_OK)
@@ -329,9 +365,19 @@ static hl_status read_root(const struct hl_fields *root, const hl_json_node *nod
     if (status == HL_OK)
         status = read_files(root, found[KEY_FILES], manifest);
     if (status == HL_OK)
-        status = read_tensors(root, found[KEY_TENSORS], manifest);
+        status = read_tensors(root, document, found[KEY_TENSORS], manifest);
     if (status == HL_OK)
-        status = check_content(root, found[KEY_CONTENT], found[KEY_TENSORS], manifest);
+        status = hl_field_hex(root, manifest_keys[KEY_CONTENT], found[KEY_CONTENT], HL_SHA256_HEX_BYTES - 1,
+                              manifest->content_sha256);
+    if (status == HL_OK)
+        status = keep_strings(root, manifest);
+    if (status != HL_OK)
+        return status;
+    hl_json_restore(document); /* the digests are of the text as it was */
+    status = check_content(root, found[KEY_TENSORS], manifest);
+    if (status == HL_OK)
+        status =
+            hl_sha256(manifest->canonical, manifest->canonical_bytes, manifest->canonical_sha256, root->err);
     if (status != HL_OK)
         return status;
     size_t begin = hl_json_begin(found[KEY_FORMAT]);
@@ -344,18 +390,19 @@ static hl_status read_root(const struct hl_fields *root, const hl_json_node *nod
 
 static hl_status read_text(const struct hl_fields *root, hl_manifest *manifest)
 {
-    struct storage *storage = manifest->storage;
-    const char *text = manifest->canonical;
-    const size_t bytes = manifest->canonical_bytes;
+    hl_json *document = NULL;
     uint64_t version = 0;
-    hl_status status = hl_fields_parse(root, text, bytes, &storage->document);
+    hl_status status =
+        hl_fields_parse_within(root, manifest->canonical, manifest->canonical_bytes, &document);
+    if (status != HL_OK)
+        return status;
+    status = hl_fields_schema(root, hl_json_root(document), 1, &version);
     if (status == HL_OK)
-        status = hl_fields_schema(root, hl_json_root(storage->document), 1, &version);
+        status = hl_fields_check_canonical(root, document);
     if (status == HL_OK)
-        status = hl_fields_check_canonical(root, storage->document);
-    if (status == HL_OK)
-        status = hl_sha256(text, bytes, manifest->canonical_sha256, root->err);
-    return status == HL_OK ? read_root(root, hl_json_root(storage->document), manifest) : status;
+        status = read_root(root, document, manifest);
+    hl_json_free(document);
+    return status;
 }
 
 hl_status hl_manifest_read(char *text, size_t bytes, hl_status refusal, hl_manifest **manifest, hl_error *err)
@@ -402,7 +449,7 @@ void hl_manifest_free(hl_manifest *manifest)
     free(manifest->files);
     free(manifest->canonical);
     free(manifest->format_metadata);
-    hl_json_free(storage->document);
+    free(storage->strings);
     free(storage->sizes);
     free(storage);
     free(manifest);

@@ -31,7 +31,7 @@ const char *hl_json_type_name(enum hl_json_type type)
 
 bool hl_json_is_true(const hl_json_node *node)
 {
-    return node->type == HL_JSON_BOOL && (node->flags & HL_JSON_NODE_TRUE);
+    return node->type == HL_JSON_BOOL && (node->flags & HL_JSON_NODE_MARK);
 }
 
 const hl_json_node *hl_json_member(const hl_json_node *object, const char *key)

@@ -94,7 +94,7 @@ void hl_json_put_canonical(struct hl_text *text, const hl_json_node *node)
         hl_text_append(text, "null", 4);
         break;
     case HL_JSON_BOOL:
-        hl_text_print(text, "%s", node->flags & HL_JSON_NODE_TRUE ? "true" : "false");
+        hl_text_print(text, "%s", node->flags & HL_JSON_NODE_MARK ? "true" : "false");
         break;
     case HL_JSON_INTEGER:
     case HL_JSON_REAL:
@@ -110,7 +110,7 @@ void hl_json_put_canonical(struct hl_text *text, const hl_json_node *node)
         break;
     case HL_JSON_OBJECT:
         hl_text_append(text, "{", 1);
-        if (node->flags & HL_JSON_NODE_UNORDERED)
+        if (node->flags & HL_JSON_NODE_MARK)
             put_members_sorted(text, node);
         else
             put_members_in_order(text, node);

@@ -50,17 +50,25 @@ typedef struct hl_json_node {
         };
         const char *text;
     };
-    uint32_t next, size, index;
-    uint8_t type, flags;
+    uint32_t size;
+    uint32_t index : 26, type : 3, flags : 3;
 } hl_json_node;
-enum { HL_JSON_NODE_TRUE = 1, HL_JSON_NODE_MEMBER = 2, HL_JSON_NODE_UNORDERED = 4, HL_JSON_NODE_NUL = 8 };
+enum { HL_JSON_NODE_MARK = 1, HL_JSON_NODE_MEMBER = 2, HL_JSON_NODE_MORE = 4 };
 
 /* Parses a copy of `bytes` bytes of `text`. Time is linear in the text, times a logarithm for objects whose
- * keys are in no order; memory is the text and 24 bytes for each value and key. HL_E_CORRUPT (the text says
+ * keys are in no order; memory is the text, 16 bytes for each value
+ * and key, and 16 more for each container. HL_E_CORRUPT (the text says
  * what and at which byte), HL_E_LIMIT, HL_E_NOMEM. */
 hl_status hl_json_parse(const char *text, size_t bytes, const struct hl_json_rules *rules, hl_json **document,
                         hl_error *err);
-void hl_json_free(hl_json *document); /* NULL is allowed */
+/* The same within the caller's `text`, which has a NUL behind it and stays as long as the document. Where no
+ * string is escaped nothing is copied: the document only puts a NUL in the place of each closing quote. */
+hl_status hl_json_parse_within(char *text, size_t bytes, const struct hl_json_rules *rules,
+                               hl_json **document, hl_error *err);
+/* Puts the text as it was. Strings do not end in a NUL any more; offsets and numbers stay valid. A text that
+ * was refused, or was not needed, is as it was. */
+void hl_json_restore(hl_json *document);
+void hl_json_free(hl_json *document); /* NULL is allowed; restores nothing */
 const hl_json_node *hl_json_root(const hl_json *document);
 size_t hl_json_duplicates(const hl_json *document); /* keys that were given again; 0 unless keep_duplicates */
 
@@ -100,12 +108,19 @@ static inline const char *hl_json_string(const hl_json_node *node, size_t *bytes
 static inline bool hl_json_holds_nul(const hl_json_node *node)
 {
     assert(node->type == HL_JSON_STRING);
-    return node->flags & HL_JSON_NODE_NUL;
+    return node->flags & HL_JSON_NODE_MARK;
 }
 bool hl_json_is_true(const hl_json_node *node);
 
 /* The value of an integer node; false when it does not fit. -0 is 0. */
-bool hl_json_u64(const hl_json_node *node, uint64_t *value);
+bool hl_json_large_u64(const hl_json_node *node, uint64_t *value); /* hl_json_u64() of any node */
+static inline bool hl_json_u64(const hl_json_node *node, uint64_t *value)
+{
+    if (node->type != HL_JSON_INTEGER || node->size == 0)
+        return hl_json_large_u64(node, value);
+    *value = node->size;
+    return true;
+}
 bool hl_json_i64(const hl_json_node *node, int64_t *value);
 
 /* Elements of an array or members of an object, in the order of the text: hl_json_first(), then
@@ -118,11 +133,15 @@ static inline const hl_json_node *hl_json_first(const hl_json_node *container)
 {
     if (hl_json_count(container) == 0)
         return NULL;
-    return container + (container->type == HL_JSON_OBJECT ? 2 : 1);
+    return container + (container->type == HL_JSON_OBJECT ? 3 : 2);
 }
 static inline const hl_json_node *hl_json_next(const hl_json_node *node)
 {
-    return node->next ? node - node->index + node->next : NULL;
+    if (!(node->flags & HL_JSON_NODE_MORE))
+        return NULL;
+    if (node->type == HL_JSON_ARRAY || node->type == HL_JSON_OBJECT)
+        return node - node->index + (node + 1)->size;
+    return node + (node->flags & HL_JSON_NODE_MEMBER ? 2 : 1);
 }
 static inline const char *hl_json_key(const hl_json_node *member, size_t *bytes)
 {

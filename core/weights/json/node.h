@@ -5,13 +5,15 @@
  * which is never shorter than what they mean, so that no node owns memory. Element 0 is no value: it leads
  * from any node to the text.
  *
- *   begin, end   in the text; `text` is element 0's
- *   next         the next in the same container; 0: none
- *   size         elements, members, or bytes of a string
- *   index        its own place on the tape
- *   type         enum hl_json_type
- *   flags        MEMBER: a key stands before it. TRUE: the boolean. NUL: a string that holds one.
- *                UNORDERED: an object whose keys do not ascend strictly */
+ *   begin, end  in the text; `text` is element 0's
+ *   size        elements, members, bytes of a string, or the value of a small integer, unless that is 0
+ *   index       its own place on the tape
+ *   type        enum hl_json_type
+ *   flags       MEMBER: a key stands before it. MORE: it is not the last in its container. MARK: the boolean
+ *               true; a string that holds a NUL; an object whose keys do not ascend strictly
+ *
+ * What follows a scalar is the next in its container, behind its key in an object. A container has a second
+ * element, whose `size` is the place of the next. */
 #ifndef CORE_WEIGHTS_JSON_NODE_H
 #define CORE_WEIGHTS_JSON_NODE_H
 
@@ -19,10 +21,12 @@
 
 #include "core/weights/json/json.h"
 
-#define HL_JSON_DEPTH 127u /* the most that rules may allow */
+#define HL_JSON_DEPTH 127u       /* the most that rules may allow */
+#define HL_JSON_NODES (1u << 26) /* on a tape */
 
 struct hl_json {
-    char *text; /* with HL_JSON_PADDING NULs behind it */
+    char *text;    /* with a NUL behind it */
+    bool borrowed; /* the text is the caller's: only closing quotes may change */
     size_t bytes;
     hl_json_node *nodes;
     size_t count, capacity;
@@ -31,9 +35,6 @@ struct hl_json {
     size_t reals;     /* how many; whether each is written as the canonical encoding would is not known */
     bool uncanonical; /* something else than a real is not written as the canonical encoding would */
 };
-
-/* What a reader may read behind the text, all NUL: strings are searched several bytes at a time. */
-#define HL_JSON_PADDING 8u
 
 static inline const char *hl_json_text_of(const hl_json_node *node)
 {
@@ -45,6 +46,7 @@ struct hl_json_reader {
     hl_json *document;
     const struct hl_json_rules *rules;
     size_t at;
+    bool escaped;    /* a borrowed text was given up at an escape */
     bool nul;        /* the string that was scanned last holds a NUL */
     uint32_t *order; /* scratch of hl_json_order_keys(): two runs of order_capacity */
     size_t order_capacity;
@@ -61,8 +63,9 @@ struct hl_json_reader {
  * reader->at behind the closing quote. */
 hl_status hl_json_scan_string(struct hl_json_reader *reader, uint32_t *size);
 
-/* number.c: the same for a number. */
-hl_status hl_json_scan_number(struct hl_json_reader *reader, enum hl_json_type *type);
+/* number.c: the same for a number. `small` is the value of an integer without sign of few digits, else 0. */
+#define HL_JSON_SMALL_DIGITS 9u
+hl_status hl_json_scan_number(struct hl_json_reader *reader, enum hl_json_type *type, uint32_t *small);
 /* The value of the real at `text`, which ends at the first byte that cannot belong to it. */
 double hl_json_real_value(const char *text);
 

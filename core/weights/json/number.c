@@ -23,7 +23,7 @@ static bool skip_digits(struct hl_json_reader *reader)
     return reader->at > start;
 }
 
-hl_status hl_json_scan_number(struct hl_json_reader *reader, enum hl_json_type *type)
+hl_status hl_json_scan_number(struct hl_json_reader *reader, enum hl_json_type *type, uint32_t *small)
 {
     const char *text = reader->document->text;
     size_t start = reader->at;
@@ -49,10 +49,14 @@ hl_status hl_json_scan_number(struct hl_json_reader *reader, enum hl_json_type *
     }
     if (found == HL_JSON_REAL && !isfinite(hl_json_real_value(text + start)))
         return HL_JSON_CORRUPT(reader, start, "a number that no double can hold");
+    *small = 0;
     if (found == HL_JSON_REAL) {
         reader->document->reals++;
     } else {
         reader->document->integers++;
+        for (size_t at = first;
+             first == start && reader->at - first <= HL_JSON_SMALL_DIGITS && at < reader->at; at++)
+            *small = *small * 10 + (uint32_t)(text[at] - '0');
         reader->document->uncanonical |= first > start && text[first] == '0'; /* -0 */
     }
     *type = found;
@@ -79,10 +83,7 @@ static bool magnitude(const hl_json_node *node, bool *negative, uint64_t *value)
     size_t at = node->begin;
     *negative = text[at] == '-';
     uint64_t sum = 0;
-    at += *negative;
-    for (size_t safe = at + 19 < node->end ? at + 19 : node->end; at < safe; at++)
-        sum = sum * 10 + (uint64_t)(text[at] - '0'); /* 19 digits always fit */
-    for (; at < node->end; at++) {
+    for (at += *negative; at < node->end; at++) {
         if (!hl_mul_u64(sum, 10, &sum) || !hl_add_u64(sum, (uint64_t)(text[at] - '0'), &sum))
             return false;
     }
@@ -90,7 +91,7 @@ static bool magnitude(const hl_json_node *node, bool *negative, uint64_t *value)
     return true;
 }
 
-bool hl_json_u64(const hl_json_node *node, uint64_t *value)
+bool hl_json_large_u64(const hl_json_node *node, uint64_t *value)
 {
     bool negative = false;
     uint64_t found = 0;

@@ -81,14 +81,14 @@ hl_status hl_json_check_keys(struct hl_json_reader *reader, uint32_t object)
     const char *text = reader->document->text;
     size_t count = nodes[object].size;
     assert(nodes[object].type == HL_JSON_OBJECT);
-    if (!(nodes[object].flags & HL_JSON_NODE_UNORDERED))
+    if (!(nodes[object].flags & HL_JSON_NODE_MARK))
         return HL_OK;
     hl_status status = reserve_order(reader, count);
     if (status != HL_OK)
         return status;
     size_t filled = 0;
-    for (uint32_t member = object + 2; member; member = nodes[member].next)
-        reader->order[filled++] = member - 1;
+    for (const hl_json_node *member = hl_json_first(&nodes[object]); member; member = hl_json_next(member))
+        reader->order[filled++] = member->index - 1;
     assert(filled == count);
     const uint32_t *sorted =
         hl_json_sort_keys(text, nodes, reader->order, reader->order + reader->order_capacity, count);

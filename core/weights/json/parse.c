@@ -40,7 +40,7 @@ static hl_status grow_tape(struct hl_json_reader *reader)
 {
     hl_json *document = reader->document;
     /* At first about as many as a manifest has, though no more than a text of a megabyte would have. */
-    size_t expected = (document->bytes < FIRST_BYTES ? document->bytes : FIRST_BYTES) / 12 + 16;
+    size_t expected = (document->bytes < FIRST_BYTES ? document->bytes : FIRST_BYTES) / 8 + 16;
     size_t capacity = document->capacity ? document->capacity * 2 : expected;
     hl_json_node *nodes = realloc(document->nodes, capacity * sizeof *nodes);
     if (!nodes)
@@ -56,32 +56,39 @@ static inline hl_status add_node(struct hl_json_reader *reader, enum hl_json_typ
 {
     hl_json *document = reader->document;
     if (document->count == document->capacity) {
+        if (document->count >= HL_JSON_NODES)
+            return HL_FAIL(reader->err, HL_E_LIMIT, reader->rules->stage, "JSON of more than %u values",
+                           HL_JSON_NODES);
         hl_status status = grow_tape(reader);
         if (status != HL_OK)
             return status;
     }
-    document->nodes[document->count] = (hl_json_node){.begin = (uint32_t)begin,
-                                                      .end = (uint32_t)reader->at,
-                                                      .size = size,
-                                                      .index = (uint32_t)document->count,
-                                                      .type = (uint8_t)type,
-                                                      .flags = (uint8_t)flags};
+    document->nodes[document->count] =
+        (hl_json_node){.begin = (uint32_t)begin,
+                       .end = (uint32_t)reader->at,
+                       .size = size,
+                       .index = (uint32_t)document->count & (HL_JSON_NODES - 1),
+                       .type = (unsigned)type & 7,
+                       .flags = flags & 7};
     document->count++;
     return HL_OK;
 }
 
-/* Makes the node that was added last the last of the innermost container. */
-static inline void attach(struct hl_json_reader *reader, struct stack *stack)
+/* Makes a node that was added the last of the innermost container. */
+static inline void attach(struct hl_json_reader *reader, struct stack *stack, uint32_t index)
 {
     if (stack->depth == 0)
         return;
     hl_json_node *nodes = reader->document->nodes;
     struct open_container *parent = &stack->containers[stack->depth - 1];
-    const uint32_t index = (uint32_t)reader->document->count - 1, last = parent->last;
+    const uint32_t last = parent->last;
     parent->last = index;
     parent->count++;
-    if (last)
-        nodes[last].next = index;
+    if (last) {
+        nodes[last].flags |= HL_JSON_NODE_MORE;
+        if (nodes[last].type == HL_JSON_ARRAY || nodes[last].type == HL_JSON_OBJECT)
+            nodes[last + 1].size = index;
+    }
     if (!parent->object)
         return;
     nodes[index].flags |= HL_JSON_NODE_MEMBER;
@@ -96,7 +103,7 @@ static hl_status read_literal(struct hl_json_reader *reader)
         enum hl_json_type type;
         unsigned flags;
     } literals[] = {
-        {"null", HL_JSON_NULL, 0}, {"true", HL_JSON_BOOL, HL_JSON_NODE_TRUE}, {"false", HL_JSON_BOOL, 0}};
+        {"null", HL_JSON_NULL, 0}, {"true", HL_JSON_BOOL, HL_JSON_NODE_MARK}, {"false", HL_JSON_BOOL, 0}};
     const char *text = reader->document->text;
     const size_t begin = reader->at;
     for (size_t i = 0; i < sizeof literals / sizeof literals[0]; i++) {
@@ -116,16 +123,21 @@ static hl_status read_string(struct hl_json_reader *reader)
     const size_t begin = reader->at;
     uint32_t size = 0;
     hl_status status = hl_json_scan_string(reader, &size);
-    return status == HL_OK ? add_node(reader, HL_JSON_STRING, begin, size, reader->nul ? HL_JSON_NODE_NUL : 0)
-                           : status;
+    if (status != HL_OK)
+        return status;
+    status = add_node(reader, HL_JSON_STRING, begin, size, reader->nul ? HL_JSON_NODE_MARK : 0);
+    if (status != HL_OK)
+        reader->document->text[reader->at - 1] = '"'; /* no node leads hl_json_restore() there */
+    return status;
 }
 
 static hl_status read_number(struct hl_json_reader *reader)
 {
     const size_t begin = reader->at;
     enum hl_json_type type = HL_JSON_INTEGER;
-    hl_status status = hl_json_scan_number(reader, &type);
-    return status == HL_OK ? add_node(reader, type, begin, 0, 0) : status;
+    uint32_t small = 0;
+    hl_status status = hl_json_scan_number(reader, &type, &small);
+    return status == HL_OK ? add_node(reader, type, begin, small, 0) : status;
 }
 
 static hl_status open_container(struct hl_json_reader *reader, struct stack *stack)
@@ -133,12 +145,14 @@ static hl_status open_container(struct hl_json_reader *reader, struct stack *sta
     if (stack->depth == reader->rules->max_depth)
         return HL_JSON_CORRUPT(reader, reader->at, "nested deeper than %u", reader->rules->max_depth);
     const bool object = reader->document->text[reader->at] == '{';
+    const uint32_t index = (uint32_t)reader->document->count;
     hl_status status = add_node(reader, object ? HL_JSON_OBJECT : HL_JSON_ARRAY, reader->at, 0, 0);
+    if (status == HL_OK)
+        status = add_node(reader, HL_JSON_NULL, reader->at, 0, 0); /* its second element */
     if (status != HL_OK)
         return status;
-    attach(reader, stack);
-    stack->containers[stack->depth++] =
-        (struct open_container){.node = (uint32_t)reader->document->count - 1, .object = object};
+    attach(reader, stack, index);
+    stack->containers[stack->depth++] = (struct open_container){.node = index, .object = object};
     reader->at++;
     return HL_OK;
 }
@@ -152,7 +166,7 @@ static hl_status close_container(struct hl_json_reader *reader, struct stack *st
     node->size = closed->count;
     if (!closed->unordered)
         return HL_OK;
-    node->flags |= HL_JSON_NODE_UNORDERED;
+    node->flags |= HL_JSON_NODE_MARK;
     reader->document->uncanonical = true;
     return hl_json_check_keys(reader, closed->node);
 }
@@ -171,7 +185,7 @@ static hl_status read_value(struct hl_json_reader *reader, struct stack *stack)
     else
         status = read_literal(reader);
     if (status == HL_OK)
-        attach(reader, stack);
+        attach(reader, stack, (uint32_t)reader->document->count - 1);
     return status;
 }
 
@@ -240,33 +254,77 @@ static hl_status read_document(struct hl_json_reader *reader)
     return HL_OK;
 }
 
-hl_status hl_json_parse(const char *text, size_t bytes, const struct hl_json_rules *rules, hl_json **document,
-                        hl_error *err)
+static hl_status begin_document(const struct hl_json_rules *rules, size_t bytes, hl_json **document,
+                                hl_error *err)
 {
     assert(rules->max_depth > 0 && rules->max_depth <= HL_JSON_DEPTH);
-    hl_status status;
     if (bytes > rules->max_bytes || bytes >= UINT32_MAX)
         return HL_FAIL(err, HL_E_LIMIT, rules->stage, "%zu bytes of JSON, of which %zu are allowed", bytes,
                        rules->max_bytes);
     hl_json *made = calloc(1, sizeof *made);
-    struct hl_json_reader reader = {.document = made, .rules = rules, .err = err};
-    if (!made || !(made->text = malloc(bytes + HL_JSON_PADDING))) {
-        status = HL_FAIL(err, HL_E_NOMEM, rules->stage, "no memory for %zu bytes of JSON", bytes);
-        goto err_free;
+    if (!made)
+        return HL_FAIL(err, HL_E_NOMEM, rules->stage, "no memory for %zu bytes of JSON", bytes);
+    made->bytes = bytes;
+    *document = made;
+    return HL_OK;
+}
+
+static hl_status finish_document(struct hl_json_reader *reader, hl_json **document)
+{
+    hl_status status = read_document(reader);
+    free(reader->order);
+    if (status != HL_OK) {
+        hl_json_restore(reader->document);
+        hl_json_free(reader->document);
+        return status;
+    }
+    *document = reader->document;
+    return HL_OK;
+}
+
+hl_status hl_json_parse(const char *text, size_t bytes, const struct hl_json_rules *rules, hl_json **document,
+                        hl_error *err)
+{
+    hl_json *made = NULL;
+    hl_status status = begin_document(rules, bytes, &made, err);
+    if (status != HL_OK)
+        return status;
+    made->text = malloc(bytes + 1);
+    if (!made->text) {
+        hl_json_free(made);
+        return HL_FAIL(err, HL_E_NOMEM, rules->stage, "no memory for %zu bytes of JSON", bytes);
     }
     if (bytes > 0)
         memcpy(made->text, text, bytes);
-    memset(made->text + bytes, 0, HL_JSON_PADDING);
-    made->bytes = bytes;
-    status = read_document(&reader);
-    free(reader.order);
+    made->text[bytes] = '\0';
+    struct hl_json_reader reader = {.document = made, .rules = rules, .err = err};
+    return finish_document(&reader, document);
+}
+
+hl_status hl_json_parse_within(char *text, size_t bytes, const struct hl_json_rules *rules,
+                               hl_json **document, hl_error *err)
+{
+    hl_json *made = NULL;
+    assert(text[bytes] == '\0');
+    hl_status status = begin_document(rules, bytes, &made, err);
     if (status != HL_OK)
-        goto err_free;
-    *document = made;
-    return HL_OK;
-err_free:
-    hl_json_free(made);
-    return status;
+        return status;
+    made->text = text;
+    made->borrowed = true;
+    struct hl_json_reader reader = {.document = made, .rules = rules, .err = err};
+    status = finish_document(&reader, document);
+    return reader.escaped ? hl_json_parse(text, bytes, rules, document, err) : status;
+}
+
+void hl_json_restore(hl_json *document)
+{
+    if (!document->borrowed)
+        return;
+    for (size_t i = 1; i < document->count; i++) {
+        const hl_json_node *node = &document->nodes[i];
+        if (node->type == HL_JSON_STRING)
+            document->text[node->end - 1] = '"';
+    }
 }
 
 void hl_json_free(hl_json *document)
@@ -274,6 +332,7 @@ void hl_json_free(hl_json *document)
     if (!document)
         return;
     free(document->nodes);
-    free(document->text);
+    if (!document->borrowed)
+        free(document->text);
     free(document);
 }

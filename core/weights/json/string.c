@@ -39,11 +39,12 @@ bool hl_json_valid_utf8(const char *bytes, size_t size)
 }
 
 /* How many bytes from `at` are printable ASCII and neither quote nor backslash, at least up to the first that
- * is something else: eight at a time. The text ends in NULs, which are something else. */
-static size_t plain_bytes(const char *at)
+ * is something else or to the last few before `end`: eight at a time. */
+static size_t plain_bytes(const char *at, const char *end)
 {
     static const uint64_t ones = UINT64_MAX / 255, high = ones << 7;
-    for (size_t done = 0;; done += 8) {
+    size_t done = 0;
+    for (; end - at >= (ptrdiff_t)(done + 8); done += 8) {
         uint64_t word;
         memcpy(&word, at + done, sizeof word);
         word = le64toh(word);
@@ -54,6 +55,7 @@ static size_t plain_bytes(const char *at)
         if (marks)
             return done + (size_t)__builtin_ctzll(marks) / 8;
     }
+    return done;
 }
 
 /* The value of four hexadecimal digits, or -1. The text's NUL ends a short one. */
@@ -158,6 +160,10 @@ static hl_status scan_rest(struct hl_json_reader *reader, size_t opened, char **
         unsigned char c = (unsigned char)text[reader->at];
         if (c == '"')
             return HL_OK;
+        if (c == '\\' && document->borrowed) {
+            reader->escaped = true;
+            return HL_E_CANCELLED;
+        }
         if (c == '\\') {
             hl_status status = scan_escape(reader, out);
             if (status != HL_OK)
@@ -185,7 +191,7 @@ hl_status hl_json_scan_string(struct hl_json_reader *reader, uint32_t *size)
     size_t opened = reader->at;
     reader->nul = false;
     assert(text[opened] == '"');
-    char *start = text + opened + 1, *out = start + plain_bytes(start);
+    char *start = text + opened + 1, *out = start + plain_bytes(start, text + reader->document->bytes);
     reader->at = (size_t)(out - text);
     if (*out != '"') {
         hl_status status = scan_rest(reader, opened, &out);

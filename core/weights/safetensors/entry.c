@@ -8,6 +8,7 @@
 enum field { DTYPE, SHAPE, OFFSETS, FIELD_COUNT };
 
 static const char *const field_names[FIELD_COUNT] = {"dtype", "shape", "data_offsets"};
+static const size_t field_bytes[FIELD_COUNT] = {5, 5, 12};
 
 /* Fails about a tensor, which is the header's member `tensor`. */
 #define REFUSE(scan, status, tensor, format, ...)                                                            \
@@ -30,8 +31,7 @@ static enum field field_of(const hl_json_node *member)
     size_t size = 0;
     const char *key = hl_json_key(member, &size);
     enum field field = DTYPE;
-    while (field < FIELD_COUNT &&
-           (strlen(field_names[field]) != size || memcmp(key, field_names[field], size) != 0))
+    while (field < FIELD_COUNT && (field_bytes[field] != size || memcmp(key, field_names[field], size) != 0))
         field++;
     return field;
 }
