@@ -193,6 +193,10 @@ static hl_status submit_work(hl_operation *operation, hl_error *err)
         status = hl_gather_flush(&transfer->ring, err);
     if (status == HL_OK)
         status = record_end(operation, err);
+    /* Arguments and memory are refused before the device has anything. An error of the device may come with a
+     * call that it has taken, so that nothing is proven. */
+    if (status == HL_E_DEVICE)
+        operation->accepted = true;
     hl_device_leave(transfer->dev);
     return status;
 }
