@@ -24,6 +24,7 @@ struct sweep_case {
 
     /* What came of it. */
     bool fired, second_fired;
+    bool aborted; /* the first fault was an error, and ended the victim */
     bool passed;
     char trouble[256];
     char *log;               /* what its programs said; NULL unless it failed */
@@ -44,7 +45,24 @@ void sweep_case_run(const struct sweep_bench *bench, unsigned number, struct swe
 bool sweep_count(const struct sweep_bench *bench, unsigned number, uint32_t *hits, hl_fault_action *suits,
                  struct sweep_case *outcome);
 
+/* --- survivor.c --- */
+
+struct sweep_survivor {
+    pid_t pid; /* 0: there is none, and everything about it succeeds */
+    int channel;
+};
+/* Starts it with these NAME=value strings, ended by NULL, and waits until it is ready. */
+bool sweep_survivor_start(struct sweep_survivor *survivor, const char *const *argv,
+                          const char *const *environment, int log_fd);
+/* Whether it answers that all is well. */
+bool sweep_survivor_tell(struct sweep_survivor *survivor, const char *word);
+/* Tells it that the run is over. Whether it ended in time; then *status is waitpid()'s. */
+bool sweep_survivor_end(struct sweep_survivor *survivor, int *status);
+void sweep_survivor_kill(struct sweep_survivor *survivor);
+
 /* --- replay.c --- */
+
+void sweep_action_text(const struct sweep_fault *fault, char *text, size_t size);
 
 /* "point:nth:action" and the second one's after a slash. */
 void sweep_case_text(const struct sweep_case *one, char *text, size_t size);
@@ -71,6 +89,8 @@ void sweep_list_first(struct sweep_list *list, const hl_sweep_scenario *scenario
 size_t sweep_list_second(struct sweep_list *list, const hl_sweep_scenario *scenario,
                          const struct sweep_list *first);
 void sweep_list_free(struct sweep_list *list);
+/* Whether `names`, ended by NULL, or NULL, has the point. */
+bool sweep_is_listed(const char *const *names, uint32_t point);
 /* Whether hit `nth` of `hits` is taken when only `most` are. */
 bool sweep_hit_is_taken(uint32_t nth, uint32_t hits, uint32_t most);
 

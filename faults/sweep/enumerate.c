@@ -28,6 +28,14 @@ void sweep_list_free(struct sweep_list *list)
     *list = (struct sweep_list){0};
 }
 
+bool sweep_is_listed(const char *const *names, uint32_t point)
+{
+    for (; names && *names; names++)
+        if (!strcmp(*names, hl_fault_point_name(point)))
+            return true;
+    return false;
+}
+
 bool sweep_hit_is_taken(uint32_t nth, uint32_t hits, uint32_t most)
 {
     return !most || nth < most || nth == hits || hits <= most;
@@ -47,6 +55,10 @@ void sweep_list_first(struct sweep_list *list, const hl_sweep_scenario *scenario
         for (uint32_t nth = 1; nth <= hits[point]; nth++) {
             if (!sweep_hit_is_taken(nth, hits[point], scenario->hits_a_point))
                 continue;
+            if (scenario->only_stops) {
+                add_first(list, point, nth, SWEEP_PARK_STOP, 0);
+                continue;
+            }
             add_first(list, point, nth, SWEEP_KILL, 0);
             if (!scenario->light) {
                 add_first(list, point, nth, SWEEP_PARK_KILL, 0);

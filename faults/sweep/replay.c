@@ -8,29 +8,34 @@
 
 #define MOST_ERRNO 133
 
+void sweep_action_text(const struct sweep_fault *fault, char *text, size_t size)
+{
+    switch (fault->action) {
+    case SWEEP_KILL:
+        snprintf(text, size, "kill");
+        break;
+    case SWEEP_PARK_KILL:
+        snprintf(text, size, "park+kill");
+        break;
+    case SWEEP_PARK_STOP:
+        snprintf(text, size, "park+stop");
+        break;
+    case SWEEP_ERROR:
+        snprintf(text, size, "%s", strerrorname_np((int)fault->argument));
+        break;
+    case SWEEP_SHORT:
+        snprintf(text, size, "short=%llu", (unsigned long long)fault->argument);
+        break;
+    case SWEEP_DROP:
+        snprintf(text, size, "drop");
+        break;
+    }
+}
+
 static int write_fault(char *text, size_t size, const struct sweep_fault *fault)
 {
     char action[48];
-    switch (fault->action) {
-    case SWEEP_KILL:
-        snprintf(action, sizeof action, "kill");
-        break;
-    case SWEEP_PARK_KILL:
-        snprintf(action, sizeof action, "park+kill");
-        break;
-    case SWEEP_PARK_STOP:
-        snprintf(action, sizeof action, "park+stop");
-        break;
-    case SWEEP_ERROR:
-        snprintf(action, sizeof action, "%s", strerrorname_np((int)fault->argument));
-        break;
-    case SWEEP_SHORT:
-        snprintf(action, sizeof action, "short=%llu", (unsigned long long)fault->argument);
-        break;
-    case SWEEP_DROP:
-        snprintf(action, sizeof action, "drop");
-        break;
-    }
+    sweep_action_text(fault, action, sizeof action);
     return snprintf(text, size, "%s:%u:%s", hl_fault_point_name(fault->point), fault->nth, action);
 }
 

@@ -21,9 +21,18 @@ struct run {
     char folder[640];
     int log;
     const char *outcome; /* for HL_SWEEP_OUTCOME; NULL before the victim ended */
+    struct sweep_survivor survivor;
+};
+
+/* What every program of the run finds in its environment. */
+struct words {
+    char outcome[64], faults[64], action[80];
+    const char *list[4];
 };
 
 static bool trouble(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool must_end_well(struct run *run, const char *what, const hl_fault_board *board,
+                          const char *const *argv);
 
 /* Keeps the first trouble of a case. */
 static bool trouble(struct run *run, const char *format, ...)
@@ -37,18 +46,73 @@ static bool trouble(struct run *run, const char *format, ...)
     return false;
 }
 
-static pid_t start(struct run *run, const hl_fault_board *board, const char *const *argv)
+static void say_words(const struct run *run, struct words *words)
 {
-    const char *full[MOST_ARGUMENTS + 2] = {0};
+    const struct sweep_fault *fault = &run->one->first;
+    char action[64] = "";
+    if (fault->nth)
+        sweep_action_text(fault, action, sizeof action);
+    snprintf(words->outcome, sizeof words->outcome, HL_SWEEP_OUTCOME "=%s", run->outcome ? run->outcome : "");
+    snprintf(words->faults, sizeof words->faults, HL_SWEEP_FAULTS "=%d",
+             fault->nth ? 1 + run->one->has_second : 0);
+    snprintf(words->action, sizeof words->action, HL_SWEEP_ACTION "=%s", action);
+    words->list[0] = words->outcome;
+    words->list[1] = words->faults;
+    words->list[2] = words->action;
+    words->list[3] = NULL;
+}
+
+/* argv with the folder of the run behind it. */
+static void add_folder(const struct run *run, const char *const *argv, const char *full[MOST_ARGUMENTS + 2])
+{
     size_t count = 0;
     for (; argv[count] && count < MOST_ARGUMENTS; count++)
         full[count] = argv[count];
-    full[count] = run->folder;
-    char outcome[64], faults[64];
-    snprintf(outcome, sizeof outcome, HL_SWEEP_OUTCOME "=%s", run->outcome ? run->outcome : "");
-    snprintf(faults, sizeof faults, HL_SWEEP_FAULTS "=%d",
-             run->one->first.nth ? 1 + run->one->has_second : 0);
-    return hl_fault_spawn_logged(board, full, (const char *const[]){outcome, faults, NULL}, run->log);
+    full[count++] = run->folder;
+    full[count] = NULL;
+}
+
+static pid_t start(struct run *run, const hl_fault_board *board, const char *const *argv)
+{
+    const char *full[MOST_ARGUMENTS + 2];
+    struct words words;
+    add_folder(run, argv, full);
+    say_words(run, &words);
+    return hl_fault_spawn_logged(board, full, words.list, run->log);
+}
+
+static bool start_survivor(struct run *run)
+{
+    const char *full[MOST_ARGUMENTS + 2];
+    struct words words;
+    if (!run->bench->scenario->survivor)
+        return true;
+    add_folder(run, run->bench->scenario->survivor, full);
+    say_words(run, &words);
+    return sweep_survivor_start(&run->survivor, full, words.list, run->log) ||
+           trouble(run, "the survivor did not get ready");
+}
+
+static bool tell_survivor(struct run *run, const char *word)
+{
+    return sweep_survivor_tell(&run->survivor, word) ||
+           trouble(run, "the survivor does not agree to \"%s\"", word);
+}
+
+/* After the check: the survivor ends well too. */
+static bool end_survivor(struct run *run)
+{
+    int status = 0;
+    if (!sweep_survivor_end(&run->survivor, &status))
+        return trouble(run, "the survivor hung");
+    return (WIFEXITED(status) && WEXITSTATUS(status) == HL_SWEEP_DONE) ||
+           trouble(run, "the survivor ended with status %#x", status);
+}
+
+static bool check(struct run *run)
+{
+    return tell_survivor(run, "checking") && must_end_well(run, "check", NULL, run->bench->scenario->check) &&
+           end_survivor(run);
 }
 
 static bool await(struct run *run, const char *what, pid_t child, int *status)
@@ -106,7 +170,8 @@ static bool stop_look_continue(struct run *run, hl_fault_board *board, unsigned 
     bool ok = waitpid(victim, &status, WUNTRACED) == victim && WIFSTOPPED(status);
     if (!ok)
         return trouble(run, "the victim could not be stopped: status %#x", status);
-    ok = must_end_well(run, "look at a stopped victim", NULL, run->bench->scenario->look);
+    ok = tell_survivor(run, "stopped") &&
+         must_end_well(run, "look at a stopped victim", NULL, run->bench->scenario->look);
     hl_fault_release(board, rule);
     kill(victim, SIGCONT);
     return ok;
@@ -155,6 +220,13 @@ static bool arm_always(struct run *run, hl_fault_board *board)
 /* Whether the victim's end is one that its fault allows. */
 static bool judge_end(struct run *run, enum sweep_action action, int status)
 {
+    struct sweep_case *one = run->one;
+    one->aborted = action == SWEEP_ERROR && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT &&
+                   sweep_is_listed(run->bench->scenario->aborts, one->first.point);
+    if (one->aborted) {
+        run->outcome = "killed";
+        return true;
+    }
     if (action == SWEEP_KILL || action == SWEEP_PARK_KILL) {
         run->outcome = "killed";
         return must_be_killed(run, "victim", status);
@@ -209,8 +281,9 @@ static bool die_again(struct run *run, hl_fault_board *board)
     run->one->second_fired = hl_fault_fired(board, rule) == 1;
     if (!run->one->second_fired)
         return trouble(run, "the second fault fired %u times", hl_fault_fired(board, rule));
-    return must_be_killed(run, "recovery", status) && look(run) &&
-           must_end_well(run, "second recovery", NULL, run->bench->scenario->recover);
+    return must_be_killed(run, "recovery", status) && tell_survivor(run, "killed") && look(run) &&
+           must_end_well(run, "second recovery", NULL, run->bench->scenario->recover) &&
+           tell_survivor(run, "done");
 }
 
 static bool run_recovery(struct run *run, hl_fault_board *board)
@@ -222,14 +295,18 @@ static bool run_recovery(struct run *run, hl_fault_board *board)
     if (!must_end_well(run, "recovery", board, run->bench->scenario->recover))
         return false;
     one->recovery_hits = calloc(hl_fault_point_count(), sizeof *one->recovery_hits);
-    for (uint32_t point = 0; one->recovery_hits && point < hl_fault_point_count(); point++)
-        one->recovery_hits[point] = hl_fault_hits_at(board, point);
-    return true;
+    for (uint32_t point = 0; one->recovery_hits && point < hl_fault_point_count(); point++) {
+        uint32_t hits = hl_fault_hits_at(board, point);
+        if (hits > 1 && sweep_is_listed(run->bench->scenario->varying, point))
+            hits = 1;
+        one->recovery_hits[point] = hits;
+    }
+    return tell_survivor(run, "done");
 }
 
 static bool begin(struct run *run, const struct sweep_bench *bench, unsigned number, struct sweep_case *one)
 {
-    *run = (struct run){.bench = bench, .one = one};
+    *run = (struct run){.bench = bench, .one = one, .survivor.channel = -1};
     snprintf(run->folder, sizeof run->folder, "%s/%u.log", bench->folder, number);
     run->log = open(run->folder, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (run->log < 0)
@@ -243,6 +320,7 @@ static bool begin(struct run *run, const struct sweep_bench *bench, unsigned num
 static void end(struct run *run, bool ok)
 {
     struct sweep_case *one = run->one;
+    sweep_survivor_kill(&run->survivor);
     if (run->bench->keep)
         printf("kept: %s\n", run->folder);
     else if (!sweep_folder_remove(run->folder) && ok)
@@ -263,11 +341,12 @@ void sweep_case_run(const struct sweep_bench *bench, unsigned number, struct swe
     struct run run;
     hl_fault_board *board = hl_fault_board_create();
     bool ok = begin(&run, bench, number, one) &&
-              must_end_well(&run, "preparation", NULL, bench->scenario->prepare) && run_victim(&run, board);
-    const bool died = one->first.action == SWEEP_KILL || one->first.action == SWEEP_PARK_KILL;
+              must_end_well(&run, "preparation", NULL, bench->scenario->prepare) && start_survivor(&run) &&
+              run_victim(&run, board) && tell_survivor(&run, run.outcome);
+    const bool died = one->first.action == SWEEP_KILL || one->first.action == SWEEP_PARK_KILL || one->aborted;
     if (ok && died)
         ok = look(&run) && (!bench->scenario->recover || run_recovery(&run, board));
-    ok = ok && must_end_well(&run, "check", NULL, bench->scenario->check);
+    ok = ok && check(&run);
     hl_fault_board_free(board);
     end(&run, ok);
 }
@@ -278,14 +357,14 @@ bool sweep_count(const struct sweep_bench *bench, unsigned number, uint32_t *hit
     struct run run;
     hl_fault_board *board = hl_fault_board_create();
     bool ok = begin(&run, bench, number, outcome) &&
-              must_end_well(&run, "preparation", NULL, bench->scenario->prepare) && arm_always(&run, board) &&
-              must_end_well(&run, "victim", board, bench->scenario->victim);
+              must_end_well(&run, "preparation", NULL, bench->scenario->prepare) && start_survivor(&run) &&
+              arm_always(&run, board) && must_end_well(&run, "victim", board, bench->scenario->victim);
     for (uint32_t point = 0; point < hl_fault_point_count(); point++) {
         hits[point] = hl_fault_hits_at(board, point);
         suits[point] = hl_fault_suits(board, point);
     }
     run.outcome = "done";
-    ok = ok && must_end_well(&run, "check", NULL, bench->scenario->check);
+    ok = ok && tell_survivor(&run, "done") && check(&run);
     hl_fault_board_free(board);
     end(&run, ok);
     return ok;

@@ -23,6 +23,9 @@ static const char *begin(void)
 }
 
 static bool light;
+static const char *survivor; /* the toy's role, or NULL */
+static const char *const *aborts;
+static const char *const *varying;
 
 /* Sweeps the toy in these roles; gives the totals, which the caller frees. */
 static bool sweep(const char *victim, const char *recover, hl_sweep_totals *totals)
@@ -31,10 +34,13 @@ static bool sweep(const char *victim, const char *recover, hl_sweep_totals *tota
     const hl_sweep_scenario scenario = {
         .name = victim,
         .replay = "sweep_test",
+        .survivor = survivor ? (const char *const[]){toy, survivor, NULL} : NULL,
         .victim = (const char *const[]){toy, victim, NULL},
         .look = (const char *const[]){toy, "look", NULL},
         .recover = (const char *const[]){toy, recover, NULL},
         .check = (const char *const[]){toy, "check", NULL},
+        .aborts = aborts,
+        .varying = varying,
         .errors = errors,
         .light = light,
         .owner = geteuid(),
@@ -96,11 +102,45 @@ static void a_recovery_that_fails_is_found(void)
 
 static void a_program_whose_runs_differ_is_found(void)
 {
-    /* Its hits depend on its pid modulo 7, and the two pids are at least one apart. */
+    /* Its hits depend on its pid modulo 4, and the two pids are at least one apart. */
     bool found = false;
     for (int i = 0; i < 5 && !found; i++)
         found = !sweep_passes("shaky", "recover");
     CU_ASSERT_TRUE(found);
+}
+
+static void hits_may_vary_where_that_is_declared(void)
+{
+    varying = (const char *const[]){"weights_read_before", NULL};
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_TRUE(sweep_passes("shaky", "recover"));
+    varying = NULL;
+}
+
+static void an_abort_is_a_death_where_that_is_declared(void)
+{
+    CU_ASSERT_FALSE(sweep_passes("abort", "recover"));
+    aborts = (const char *const[]){"weights_document_open_before",
+                                   "weights_document_open_after",
+                                   "weights_document_write_before",
+                                   "weights_document_write_after",
+                                   "weights_document_rename_before",
+                                   "weights_document_rename_after",
+                                   NULL};
+    CU_ASSERT_TRUE(sweep_passes("abort", "recover"));
+    aborts = NULL;
+}
+
+static void a_survivor_is_told_what_happens_and_must_agree(void)
+{
+    survivor = "survive";
+    CU_ASSERT_TRUE(sweep_passes("write", "recover"));
+    static const char *const bad[] = {"quarrel", "desert", "linger"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        survivor = bad[i];
+        CU_ASSERT_FALSE(sweep_passes("write", "recover"));
+    }
+    survivor = NULL;
 }
 
 static void a_case_is_text_that_can_be_read_back(void)
@@ -186,6 +226,8 @@ HL_TESTS(fault_sweep, HL_CASE(a_program_that_is_right_passes_every_case),
          HL_CASE(a_light_sweep_still_finds_what_a_death_or_an_error_leaves),
          HL_CASE(half_a_file_after_a_death_is_found), HL_CASE(litter_after_an_error_is_found),
          HL_CASE(success_that_is_none_is_found), HL_CASE(a_recovery_that_fails_is_found),
-         HL_CASE(a_program_whose_runs_differ_is_found), HL_CASE(a_case_is_text_that_can_be_read_back),
-         HL_CASE(a_replay_runs_one_case_and_judges_it_alike),
+         HL_CASE(a_program_whose_runs_differ_is_found), HL_CASE(hits_may_vary_where_that_is_declared),
+         HL_CASE(an_abort_is_a_death_where_that_is_declared),
+         HL_CASE(a_survivor_is_told_what_happens_and_must_agree),
+         HL_CASE(a_case_is_text_that_can_be_read_back), HL_CASE(a_replay_runs_one_case_and_judges_it_alike),
          HL_CASE(a_cap_takes_the_first_hits_and_the_last), HL_CASE(folders_go_whatever_their_modes));

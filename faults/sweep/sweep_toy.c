@@ -9,12 +9,18 @@
  *   recover    the same as write
  *   stubborn   the same, but takes a temporary file for a reason to fail
  *   check      the text is whole, or absent after a failure; nothing else is there
- *   look       the text is whole or absent */
+ *   look       the text is whole or absent
+ *   abort      aborts where write would report an error
+ *   survive    a survivor that looks at each word; it leaves "heard" with all of them in FOLDER
+ *   quarrel    a survivor that does not agree to a death
+ *   desert     a survivor that is never ready
+ *   linger     a survivor that ends badly */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,6 +67,38 @@ err_tmp:
     return HL_SWEEP_FAILED;
 }
 
+static int survive(const char *role)
+{
+    char word[16];
+    const int heard = open("heard", O_WRONLY | O_CREAT | O_APPEND, 0644);
+    if (heard < 0 || !strcmp(role, "desert"))
+        return 6;
+    hl_sweep_answer(true);
+    while (hl_sweep_hear(word)) {
+        const bool written = dprintf(heard, "%s ", word) > 0;
+        hl_sweep_answer(written && (strcmp(role, "quarrel") != 0 || strcmp(word, "killed") != 0));
+    }
+    close(heard);
+    return !strcmp(role, "linger") ? 7 : HL_SWEEP_DONE;
+}
+
+/* Whether a survivor has heard what it should. */
+static bool all_was_heard(const char *outcome)
+{
+    char heard[64] = "", expected[64];
+    const char *action = getenv(HL_SWEEP_ACTION), *faults = getenv(HL_SWEEP_FAULTS);
+    const int fd = open("heard", O_RDONLY);
+    if (fd < 0)
+        return errno == ENOENT; /* there is no survivor */
+    const ssize_t got = read(fd, heard, sizeof heard - 1);
+    close(fd);
+    const bool twice = faults && !strcmp(faults, "2"), died = !strcmp(outcome, "killed");
+    snprintf(expected, sizeof expected, "%s%s %s%schecking ",
+             action && !strcmp(action, "park+stop") ? "stopped " : "", outcome, twice ? "killed " : "",
+             died ? "done " : "");
+    return got > 0 && !strcmp(heard, expected);
+}
+
 /* Whether the text is whole; `absent_ok`: or not there. */
 static bool text_is_whole(bool absent_ok)
 {
@@ -75,11 +113,14 @@ static bool text_is_whole(bool absent_ok)
 
 int main(int argc, char **argv)
 {
+    const struct rlimit no_core = {0};
+    setrlimit(RLIMIT_CORE, &no_core);
     if (argc != 3 || chdir(argv[2]))
         return 99;
     const char *role = argv[1], *outcome = getenv(HL_SWEEP_OUTCOME);
     if (!strcmp(role, "check")) {
-        if (!text_is_whole(outcome && strcmp(outcome, "done") != 0) || !access("text.tmp", F_OK)) {
+        if (!text_is_whole(outcome && strcmp(outcome, "done") != 0) || !access("text.tmp", F_OK) ||
+            !all_was_heard(outcome ? outcome : "")) {
             fprintf(stderr, "the text or what is beside it is wrong\n");
             return 1;
         }
@@ -87,10 +128,16 @@ int main(int argc, char **argv)
     }
     if (!strcmp(role, "look"))
         return text_is_whole(true) ? 0 : 1;
+    if (!strcmp(role, "survive") || !strcmp(role, "quarrel") || !strcmp(role, "desert") ||
+        !strcmp(role, "linger"))
+        return survive(role);
     if (!strcmp(role, "stubborn") && !access("text.tmp", F_OK))
         return 5;
     if (!strcmp(role, "shaky"))
-        for (int i = getpid() % 7; i >= 0; i--)
+        for (int i = getpid() % 4 + 4; i > 0; i--)
             (void)HL_FAULT(weights_read_before);
-    return write_text(role);
+    const int status = write_text(role);
+    if (status == HL_SWEEP_FAILED && !strcmp(role, "abort"))
+        abort();
+    return status;
 }
