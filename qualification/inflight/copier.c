@@ -8,20 +8,20 @@
 
 enum verb { OPEN = 1, PUBLISH, BEGIN, FINISH, RESTORE, MATCHES };
 
-/* On a GPU: blocks of 64 MiB, of which a restore moves 14. Each copy is submitted 32 times, 28 GiB in all,
+/* On a GPU: blocks of 32 MiB, of which a restore moves 14. Each copy is submitted 64 times, 28 GiB in all,
  * with a mark after each 1.75 GiB. On the software device the same in small, with two marks before the gate.
  */
 struct copier_scale copier_scale(void)
 {
     const bool cuda = world_wants_cuda();
     struct copier_scale scale = {
-        .world = {.layers = 1, .pages = 16, .page_tokens = cuda ? 4096 : 16, .head_dim = cuda ? 4096 : 32},
+        .world = {.layers = 1, .pages = 16, .page_tokens = cuda ? 2048 : 16, .head_dim = cuda ? 4096 : 32},
         .blocks = 14};
     const uint64_t page_bytes = 2ull * scale.world.page_tokens * scale.world.head_dim; /* of K, and of V */
     scale.block_bytes = 2 * page_bytes;
     scale.plan = (struct marks_plan){
-        .passes = cuda ? 32 : 8,
-        .mark_bytes = 2 * scale.blocks * scale.block_bytes,
+        .passes = cuda ? 64 : 8,
+        .mark_bytes = (cuda ? 4 : 2) * scale.blocks * scale.block_bytes,
         .piece_bytes = page_bytes < HL_ROUTE_DESCRIPTOR_BYTES ? page_bytes : HL_ROUTE_DESCRIPTOR_BYTES,
         .hold = cuda ? 0 : 2};
     return scale;

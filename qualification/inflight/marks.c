@@ -157,7 +157,7 @@ static hl_status submit(hl_device *dev, const struct copy *copy, hl_stream strea
         taken.pending += bytes;
         if (taken.pending < taken.plan.mark_bytes)
             continue;
-        taken.pending = 0;
+        taken.pending -= taken.plan.mark_bytes;
         status = write_mark(dev, stream, err);
     }
     return status;

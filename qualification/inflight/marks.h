@@ -22,9 +22,8 @@ struct marks {
 };
 
 struct marks_plan {
-    uint32_t passes; /* how often each copy is submitted */
-    uint64_t
-        mark_bytes; /* from mark to mark at least; divides what all passes copy, so that a mark is last */
+    uint32_t passes;      /* how often each copy is submitted */
+    uint64_t mark_bytes;  /* from mark to mark; divides what all passes copy, so that a mark is last */
     uint64_t piece_bytes; /* of each of a launch's descriptors */
     uint32_t hold;        /* the stream waits at the gate after so many marks; 0: never */
 };
