@@ -19,7 +19,7 @@ static struct {
 
 /* --- on the way to the device --- */
 
-/* The copy's number; 0: none of ours. */
+/* The copy's number; 0: none of ours. *status: whether the device gets it. */
 static uint32_t enter(hl_device *dev, enum hl_copy_kind kind, hl_stream stream, hl_status *status,
                       hl_error *err)
 {
@@ -27,31 +27,32 @@ static uint32_t enter(hl_device *dev, enum hl_copy_kind kind, hl_stream stream, 
     pthread_mutex_lock(&gated.lock);
     const bool ours = kind == HL_COPY_H2D && stream && stream == gated.stream;
     const uint32_t number = ours ? ++gated.copies : 0;
-    const bool refused = ours && number == gated.plan.refuse, held = ours && number == gated.plan.hold_before;
+    const bool kept = ours && number == gated.plan.refuse && !gated.plan.taken;
+    const bool held = ours && number == gated.plan.hold_before;
     const hl_devptr word = gated.word;
     const uint32_t value = gated.value;
-    if (refused) {
-        gated.reached = true;
-        pthread_cond_broadcast(&gated.changed);
-    }
     pthread_mutex_unlock(&gated.lock);
     if (held)
         *status = gated.real->stream_wait_value(dev, stream, word, value, err);
-    if (refused)
-        *status = HL_FAIL_DEVICE(err, HL_E_DEVICE, STAGE, 719, "the test refuses copy %u", number);
+    if (kept)
+        *status = HL_E_DEVICE;
     return number;
 }
 
-static void leave(uint32_t number)
+/* What the executor hears of it. */
+static hl_status leave(uint32_t number, hl_status status, hl_error *err)
 {
     pthread_mutex_lock(&gated.lock);
-    if (number != 0 && number == gated.plan.stop_after) {
+    const bool refused = number != 0 && number == gated.plan.refuse;
+    if (number != 0 && (refused || number == gated.plan.stop_after)) {
         gated.reached = true;
         pthread_cond_broadcast(&gated.changed);
-        while (!gated.open)
-            pthread_cond_wait(&gated.changed, &gated.lock);
     }
+    while (number != 0 && number == gated.plan.stop_after && !gated.open)
+        pthread_cond_wait(&gated.changed, &gated.lock);
     pthread_mutex_unlock(&gated.lock);
+    return refused ? HL_FAIL_DEVICE(err, HL_E_DEVICE, STAGE, 719, "the test refuses copy %u", number)
+                   : status;
 }
 
 static hl_status gate_copy(hl_device *dev, enum hl_copy_kind kind, uint64_t dst, uint64_t src, size_t bytes,
@@ -61,8 +62,7 @@ static hl_status gate_copy(hl_device *dev, enum hl_copy_kind kind, uint64_t dst,
     const uint32_t number = enter(dev, kind, stream, &status, err);
     if (status == HL_OK)
         status = gated.real->copy(dev, kind, dst, src, bytes, stream, err);
-    leave(number);
-    return status;
+    return leave(number, status, err);
 }
 
 static hl_status gate_rows(hl_device *dev, enum hl_copy_kind kind, uint64_t dst, size_t dst_pitch,
@@ -73,8 +73,7 @@ static hl_status gate_rows(hl_device *dev, enum hl_copy_kind kind, uint64_t dst,
     const uint32_t number = enter(dev, kind, stream, &status, err);
     if (status == HL_OK)
         status = gated.real->copy_rows(dev, kind, dst, dst_pitch, src, src_pitch, width, rows, stream, err);
-    leave(number);
-    return status;
+    return leave(number, status, err);
 }
 
 static hl_status gate_batch(hl_device *dev, enum hl_copy_kind kind, const struct hl_copy *copies,
@@ -85,8 +84,7 @@ static hl_status gate_batch(hl_device *dev, enum hl_copy_kind kind, const struct
     *accepted = 0;
     if (status == HL_OK)
         status = gated.real->copy_batch(dev, kind, copies, count, stream, accepted, err);
-    leave(number);
-    return status;
+    return leave(number, status, err);
 }
 
 static hl_status gate_register(hl_device *dev, void *ptr, size_t bytes, hl_error *err)

@@ -11,7 +11,8 @@
 struct gated_plan {
     uint32_t stop_after;  /* its submission does not return until gated_go() */
     uint32_t hold_before; /* the stream stands still before it until world_let_go() */
-    uint32_t refuse;      /* is not handed to the device; HL_E_DEVICE */
+    uint32_t refuse;      /* reports HL_E_DEVICE */
+    bool taken;           /* though the device has got it; else it has not */
 };
 
 /* As scene_open_with(); the engine goes by copy engines, a call a layer or more. One scene at a time. */
