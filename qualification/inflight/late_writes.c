@@ -7,7 +7,8 @@
  * passes of two different contents take turns, so that a page that is written again changes. The survivor
  * kills the victim while copies are in flight, reaps it, and from then on takes the checksums of all pages
  * again and again on a stream of its own: each sum that differs from the one before is a write that landed
- * after the reap. What lands before a page is first read cannot be seen; the record says when that was. */
+ * after the reap. A process that is left alive is watched first, as a control. What lands before a page is
+ * first read cannot be seen; the record says when that was. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +140,23 @@ static void watch(struct survivor *survivor, struct seen *seen)
     seen->late_marks = atomic_load(&survivor->marks->progress) - seen->death.reaped;
 }
 
+/* The control: how many snapshots it takes to see a living process's copies; 0: all of them came to their end
+ * unseen, and then what is not seen of a dead one means nothing. */
+static uint32_t watch_living(struct survivor *survivor, bool kernel)
+{
+    const uint32_t end = survivor->scale.passes / survivor->scale.every;
+    struct process writer;
+    uint32_t snapshots = 0, differ = 0;
+    marks_clear(survivor->marks);
+    writer_start(&writer, &survivor->export, kernel);
+    while (differ == 0 && atomic_load(&survivor->marks->progress) < end) {
+        take_sums(survivor, 1 + snapshots % 2);
+        differ = snapshots++ > 0 ? count_differences(survivor) : 0;
+    }
+    process_kill(&writer);
+    return differ > 0 ? snapshots : 0;
+}
+
 /* The n-th victim dies at another mark than the one before. */
 static void observe(struct survivor *survivor, bool kernel, unsigned n, struct seen *seen)
 {
@@ -211,6 +229,8 @@ static void measure(bool kernel)
     const char *way = kernel ? "the gather kernel" : "the copy engines";
     json_t *list = json_array();
     open_survivor(&survivor);
+    const uint32_t control = watch_living(&survivor, kernel);
+    CU_ASSERT_TRUE(control > 0);
     const int64_t until = hl_clock_ns() + LONGEST_S * HL_NS_PER_S;
     const unsigned wanted = survivor.scale.repetitions ? survivor.scale.repetitions : REPETITIONS;
     const unsigned fewest = wanted < FEWEST ? wanted : FEWEST;
@@ -223,11 +243,12 @@ static void measure(bool kernel)
     CU_ASSERT_EQUAL(all.proven, all.count);
     say(&survivor, &all, way, verdict, sizeof verdict);
     printf("%s%s\n", survivor.scale.rehearsal ? "REHEARSAL, evidence for nothing: " : "", verdict);
-    record_add(json_pack("{s:s, s:s, s:o, s:I, s:i, s:i, s:i, s:i, s:i, s:s, s:o}", "case",
+    record_add(json_pack("{s:s, s:s, s:o, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o}", "case",
                          "writes_after_the_reap", "way", way, "device", record_device(survivor.dev),
                          "destination_bytes", (json_int_t)survivor.scale.bytes, "passes",
                          (int)survivor.scale.passes, "passes_from_mark_to_mark", (int)survivor.scale.every,
-                         "repetitions", (int)all.count, "in_flight_at_the_kill", (int)all.proven,
+                         "snapshots_to_see_a_living_process_write", (int)control, "repetitions",
+                         (int)all.count, "in_flight_at_the_kill", (int)all.proven,
                          "with_writes_after_the_reap", (int)all.late, "verdict", verdict, "seen", list));
     close_survivor(&survivor);
 }
