@@ -31,21 +31,12 @@
 #include "core/transfer/transfer.h"
 #include "hostlane/engine.h"
 
-/* Where a test may stop the worker, to force one side of a race. */
-enum engine_point {
-    ENGINE_BEFORE_CLAIM,  /* GRANTED was seen, the claim has not been tried */
-    ENGINE_AFTER_CLAIM,   /* ACTIVE, nothing submitted */
-    ENGINE_BEFORE_DRAINED /* the outcome is written, DRAINED is not */
-};
-
 /* What connecting takes beside the public options: the defaults in production, others in tests. */
 struct engine_tuning {
     int64_t reply_ns;    /* for a reply that needs no work of the Manager's */
     int64_t register_ns; /* for REGISTERED: a new GPU registers every arena first */
     int64_t tick_ns;     /* maintenance, which finds what a lost notification hid (I6) */
-    void (*at)(void *user, enum engine_point point, uint32_t record); /* may be NULL */
-    void *at_user;
-    int manager_pidfd; /* borrowed: the process whose end is the Manager's; -1: the one behind the socket */
+    int manager_pidfd;   /* borrowed: the process whose end is the Manager's; -1: the one behind the socket */
 };
 extern const struct engine_tuning engine_default_tuning;
 

@@ -1,8 +1,39 @@
 /* Races and losses, forced both ways: cancellation, revocation, lost wake-ups, a Manager that goes away in
  * each state. */
 #include "engine/fake_peer.h"
+#include "faults/testing.h"
 
 #include <sched.h>
+
+/* Holds the engine's worker at a point, once. */
+struct gate {
+    hl_fault_board *board;
+    unsigned rule;
+};
+
+static void make_gate(struct gate *gate, const char *point)
+{
+    gate->board = hl_fault_board_create();
+    gate->rule = hl_fault_arm(gate->board, point, 1, HL_FAULT_PARK, 0);
+    hl_fault_use_board(gate->board);
+}
+
+static void await_gate(struct gate *gate)
+{
+    CU_ASSERT_TRUE_FATAL(hl_fault_await_parked(gate->board, gate->rule, 1, HL_FAULT_PATIENCE_NS));
+}
+
+static void open_gate(struct gate *gate)
+{
+    hl_fault_release(gate->board, gate->rule);
+}
+
+/* After the engine has been closed: nobody is at a point. */
+static void end_gate(struct gate *gate)
+{
+    hl_fault_use_board(NULL);
+    hl_fault_board_free(gate->board);
+}
 
 static hl_stream copy_stream(struct fake_client *client)
 {
@@ -71,23 +102,23 @@ static void a_revocation_before_the_claim_wins(void)
 {
     struct fake fake;
     struct fake_client client;
-    struct fake_gate gate;
+    struct gate gate;
     hl_error err = {0};
     fake_open(&fake);
-    struct engine_tuning tuning = fake_tuning(&fake);
-    fake_gate_make(&gate, ENGINE_BEFORE_CLAIM, &tuning);
-    fake_connect(&fake, &client, &tuning, 0);
+    make_gate(&gate, "grant_claim_before");
+    fake_connect(&fake, &client, NULL, 0);
     fake_register(&client);
     hl_restore *restore = fake_restore(&client, 0, 4);
     uint32_t record = fake_grant_next(&fake);
-    fake_gate_reached(&gate);
+    await_gate(&gate);
     CU_ASSERT_TRUE(fake_revoke(&fake, record, HL_GRANT_GRANTED));
-    fake_gate_open(&gate);
+    open_gate(&gate);
     HL_EXPECT_STATUS(hl_restore_wait(restore, -1, NULL, &err), HL_E_EXPIRED, err);
     CU_ASSERT_STRING_EQUAL(err.text, "revoked by the test");
     fake_expect_outcome(restore, HL_E_EXPIRED, true);
     fake_reap(&fake, record);
     fake_close_all(&fake, &client);
+    end_gate(&gate);
 }
 
 /* G4, F7: the claim first: the revocation fails, the bytes arrive. */
@@ -95,21 +126,21 @@ static void a_revocation_after_the_claim_is_refused(void)
 {
     struct fake fake;
     struct fake_client client;
-    struct fake_gate gate;
+    struct gate gate;
     fake_open(&fake);
-    struct engine_tuning tuning = fake_tuning(&fake);
-    fake_gate_make(&gate, ENGINE_AFTER_CLAIM, &tuning);
-    fake_connect(&fake, &client, &tuning, 0);
+    make_gate(&gate, "grant_claim_after");
+    fake_connect(&fake, &client, NULL, 0);
     fake_register(&client);
     hl_restore *restore = fake_restore(&client, 0, 4);
     uint32_t record = fake_grant_next(&fake);
-    fake_gate_reached(&gate);
+    await_gate(&gate);
     CU_ASSERT_FALSE(fake_revoke(&fake, record, HL_GRANT_GRANTED));
-    fake_gate_open(&gate);
+    open_gate(&gate);
     fake_await_and_reap(&fake, record);
     fake_expect_outcome(restore, HL_OK, false);
     CU_ASSERT_TRUE(fake_tensors_match(&fake));
     fake_close_all(&fake, &client);
+    end_gate(&gate);
 }
 
 /* Between two parts nothing is on the device: the rest may be revoked, and the pages are not what they were.
@@ -188,7 +219,7 @@ enum death {
 
 /* Brings a fresh operation to the state in which the Manager is to die. */
 static uint32_t stage_death(struct fake *fake, struct fake_client *client, enum death death,
-                            struct fake_gate *gate)
+                            struct gate *gate)
 {
     uint32_t record = fake_await_submission(fake);
     if (death == DEATH_RESERVED)
@@ -200,7 +231,7 @@ static uint32_t stage_death(struct fake *fake, struct fake_client *client, enum 
         hl_software_hold(fake->dev, copy_stream(client), 0);
     fake_grant(fake, record, 0);
     if (death == DEATH_GRANTED)
-        fake_gate_reached(gate);
+        await_gate(gate);
     if (death == DEATH_ACTIVE)
         hl_software_wait_held(fake->dev, copy_stream(client));
     if (death == DEATH_PART_DRAINED)
@@ -222,15 +253,14 @@ static void the_managers_death_changes_no_granted_result(void)
     for (enum death death = 0; death < DEATHS; death++) {
         struct fake fake;
         struct fake_client client;
-        struct fake_gate gate;
+        struct gate gate = {0};
         hl_lease *lease = NULL;
         const hl_block_key key = {{0}};
         fake_open(&fake);
         fake_start_victim(&fake);
-        struct engine_tuning tuning = fake_tuning(&fake);
         if (death == DEATH_GRANTED)
-            fake_gate_make(&gate, ENGINE_BEFORE_CLAIM, &tuning);
-        fake_connect(&fake, &client, &tuning, 0);
+            make_gate(&gate, "grant_claim_before");
+        fake_connect(&fake, &client, NULL, 0);
         fake_register(&client);
         fake.part_bytes = death == DEATH_PART_DRAINED ? 1024 : 0;
         hl_restore *restore = fake_restore(&client, 0, 24);
@@ -238,7 +268,7 @@ static void the_managers_death_changes_no_granted_result(void)
         fake_kill_victim(&fake);
         fake_await_loss(&client, HL_E_PEER);
         if (death == DEATH_GRANTED)
-            fake_gate_open(&gate);
+            open_gate(&gate);
         if (death == DEATH_ACTIVE)
             hl_software_release(fake.dev, copy_stream(&client));
         fake_expect_outcome(restore, outcomes[death].status, outcomes[death].untouched);
@@ -246,6 +276,8 @@ static void the_managers_death_changes_no_granted_result(void)
             CU_ASSERT_TRUE(fake_tensors_match(&fake));
         HL_EXPECT_STATUS(hl_query(client.binding, &key, 1, NULL, &lease, &client.err), HL_E_PEER, client.err);
         fake_close_all(&fake, &client);
+        if (death == DEATH_GRANTED)
+            end_gate(&gate);
     }
 }
 

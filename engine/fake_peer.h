@@ -184,18 +184,6 @@ void fake_await_received(struct fake *fake, enum hl_message_kind kind, uint32_t 
 void fake_send(struct fake *fake, const void *message, const int *fds, unsigned fd_count);
 void fake_reply_error(struct fake *fake, uint32_t sequence, hl_status status, const char *text);
 
-/* Holds the engine's worker at a point: reached() waits until it stands there, open() lets it go on, then and
- * ever after. Set `at` and `at_user` of the tuning before connecting. */
-struct fake_gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    enum engine_point point;
-    bool there, open;
-};
-void fake_gate_make(struct fake_gate *gate, enum engine_point point, struct engine_tuning *tuning);
-void fake_gate_reached(struct fake_gate *gate);
-void fake_gate_open(struct fake_gate *gate);
-
 /* Waits until the eventfd is readable and reads it; ends the test's process after half a minute. */
 void fake_await_fd(int fd);
 

@@ -26,13 +26,6 @@ static void take_clock(hl_restore *restore, enum hl_grant_stage which)
         restore->stage_ns[which] = (uint64_t)(hl_clock_ns() - restore->start_ns);
 }
 
-static void at(hl_restore *restore, enum engine_point point)
-{
-    const struct engine_tuning *tuning = &restore->engine->tuning;
-    if (tuning->at)
-        tuning->at(tuning->at_user, point, restore->record);
-}
-
 static void tell_manager(hl_restore *restore)
 {
     hl_grant_mark(restore->engine->grants, restore->record);
@@ -121,7 +114,6 @@ static bool conclude(hl_restore *restore, const struct hl_operation_result *resu
         snprintf(record->text, sizeof record->text, "%.*s", (int)sizeof record->text - 1,
                  failed ? error->text : "");
     });
-    at(restore, ENGINE_BEFORE_DRAINED);
     restore->abandoned =
         !HL_FAULT_MOVE(grant_drained, hl_grant_move(engine->grants, restore->record, restore->generation,
                                                     HL_GRANT_ACTIVE, HL_GRANT_DRAINED));
@@ -198,14 +190,12 @@ static bool claim(struct engine_worker *worker, hl_restore *restore, bool *settl
 {
     hl_error error = {0};
     size_t bytes = 0;
-    at(restore, ENGINE_BEFORE_CLAIM);
     if (!HL_FAULT_MOVE(grant_claim, hl_grant_move(restore->engine->grants, restore->record,
                                                   restore->generation, HL_GRANT_GRANTED, HL_GRANT_ACTIVE)))
         return true; /* revoked: the next look says so */
     if (restore->parts == 0)
         take_clock(restore, HL_STAGE_CLAIMED);
     consume_leases(restore);
-    at(restore, ENGINE_AFTER_CLAIM);
     hl_status status = take_part(worker, restore, &bytes, &error);
     if (status == HL_OK && !restore->operation)
         status =

@@ -109,6 +109,84 @@ static void a_step_keeps_the_errno_of_its_own_failure(void)
     end(board);
 }
 
+static void *allocate(void)
+{
+    calls++;
+    return &calls;
+}
+
+/* Taken and then reported as a failure it would be lost. */
+static void an_error_before_a_call_replaces_it_and_after_it_none_can_be(void)
+{
+    hl_fault_board *board = begin();
+    uint32_t after;
+    hl_fault_arm(board, "manager_session_place_before", 1, HL_FAULT_ERROR, ENOSPC);
+    calls = 0;
+    CU_ASSERT_PTR_NULL(HL_FAULT_CALL(manager_session_place, allocate(), NULL));
+    CU_ASSERT_EQUAL(errno, ENOSPC);
+    CU_ASSERT_EQUAL(calls, 0);
+    CU_ASSERT_EQUAL(hl_fault_hits(board, "manager_session_place_after"), 0);
+    CU_ASSERT_PTR_EQUAL(HL_FAULT_CALL(manager_session_place, allocate(), NULL), &calls);
+    CU_ASSERT_EQUAL(calls, 1);
+    CU_ASSERT_EQUAL_FATAL(hl_fault_hits(board, "manager_session_place_after"), 1);
+    CU_ASSERT_TRUE_FATAL(hl_fault_point_find("manager_session_place_after", &after));
+    CU_ASSERT_EQUAL(hl_fault_suits(board, after), HL_FAULT_NONE);
+    CU_ASSERT_EQUAL(hl_fault_suits(board, after - 1), HL_FAULT_ERROR);
+    end(board);
+}
+
+static void a_submission_may_fail_on_either_side(void)
+{
+    hl_fault_board *board = begin();
+    calls = 0;
+    hl_fault_arm(board, "device_copy_before", 1, HL_FAULT_ERROR, EIO);
+    CU_ASSERT_EQUAL(HL_FAULT_SUBMIT(device_copy, call(3), -7), -7);
+    CU_ASSERT_EQUAL(calls, 0);
+    hl_fault_arm(board, "device_copy_after", 1, HL_FAULT_ERROR, EPIPE);
+    CU_ASSERT_EQUAL(HL_FAULT_SUBMIT(device_copy, call(3), -7), -7);
+    CU_ASSERT_EQUAL(errno, EPIPE);
+    CU_ASSERT_EQUAL(calls, 1);
+    CU_ASSERT_EQUAL(HL_FAULT_SUBMIT(device_copy, call(3), -7), 3);
+    end(board);
+}
+
+static void a_store_stands_between_its_points(void)
+{
+    hl_fault_board *board = begin();
+    uint32_t before;
+    int stored = 0;
+    HL_FAULT_STORE(grant_submit, stored = (int)hl_fault_hits(board, "grant_submit_before") + 10);
+    CU_ASSERT_EQUAL(stored, 11);
+    CU_ASSERT_EQUAL(hl_fault_hits(board, "grant_submit_after"), 1);
+    CU_ASSERT_TRUE_FATAL(hl_fault_point_find("grant_submit_before", &before));
+    CU_ASSERT_EQUAL(hl_fault_suits(board, before), HL_FAULT_NONE);
+    end(board);
+}
+
+static void after_a_move_stands_who_has_made_it(void)
+{
+    hl_fault_board *board = begin();
+    CU_ASSERT_FALSE(HL_FAULT_MOVE(grant_claim, call(0) != 0));
+    CU_ASSERT_EQUAL(hl_fault_hits(board, "grant_claim_after"), 0);
+    CU_ASSERT_TRUE(HL_FAULT_MOVE(grant_claim, call(1) != 0));
+    CU_ASSERT_EQUAL(hl_fault_hits(board, "grant_claim_after"), 1);
+    CU_ASSERT_EQUAL(hl_fault_hits(board, "grant_claim_before"), 2);
+    end(board);
+}
+
+static void a_dropped_notification_is_not_sent(void)
+{
+    hl_fault_board *board = begin();
+    int sent = 0;
+    hl_fault_arm(board, "channel_signal_restore_before", 1, HL_FAULT_DROP, 0);
+    HL_FAULT_NOTIFY(channel_signal_restore, sent++);
+    CU_ASSERT_EQUAL(sent, 0);
+    HL_FAULT_NOTIFY(channel_signal_restore, sent++);
+    CU_ASSERT_EQUAL(sent, 1);
+    CU_ASSERT_EQUAL(hl_fault_hits(board, "channel_signal_restore_after"), 2);
+    end(board);
+}
+
 static void a_persistent_error_stays_until_it_is_disarmed(void)
 {
     hl_fault_board *board = begin();
@@ -258,6 +336,9 @@ HL_TESTS(fault_hook, HL_CASE(without_a_board_nothing_happens), HL_CASE(hits_are_
          HL_CASE(an_error_before_a_step_replaces_the_call),
          HL_CASE(an_error_after_a_step_makes_a_done_call_fail),
          HL_CASE(a_step_keeps_the_errno_of_its_own_failure),
+         HL_CASE(an_error_before_a_call_replaces_it_and_after_it_none_can_be),
+         HL_CASE(a_submission_may_fail_on_either_side), HL_CASE(a_store_stands_between_its_points),
+         HL_CASE(after_a_move_stands_who_has_made_it), HL_CASE(a_dropped_notification_is_not_sent),
          HL_CASE(a_persistent_error_stays_until_it_is_disarmed), HL_CASE(a_drop_loses_one_notification),
          HL_CASE(a_short_transfer_is_offered_at_least_one_byte), HL_CASE(a_delay_takes_at_least_its_time),
          HL_CASE(rules_that_meet_in_one_hit_all_act_and_the_first_error_counts),

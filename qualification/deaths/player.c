@@ -146,8 +146,6 @@ static bool connect_engine(struct player *player)
 {
     hl_engine_options wanted;
     struct engine_tuning tuning = engine_default_tuning;
-    tuning.at = at_point;
-    tuning.at_user = &player->gate;
     hl_engine_options_init(&wanted);
     wanted.socket_path = MANAGER_SOCKET;
     wanted.name = player->instance;
@@ -156,6 +154,7 @@ static bool connect_engine(struct player *player)
     hl_engine *engine = NULL;
     if (!is_done(player, "connect", engine_connect_with(&wanted, &tuning, &engine, &player->err)))
         return false;
+    gate_watch(engine->grants, at_point, &player->gate);
     pthread_mutex_lock(&player->lock);
     player->engine = engine;
     pthread_mutex_unlock(&player->lock);
@@ -199,6 +198,7 @@ static void end_session(struct player *player)
     player->engine = NULL;
     pthread_mutex_unlock(&player->lock);
     hl_engine_close(engine);
+    gate_unwatch(&player->gate);
     if (atomic_exchange(&player->releases, 0) != owners)
         wrong(player, "not every owner of a tensor was released once");
 }

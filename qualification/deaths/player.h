@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "engine/engine_internal.h"
+#include "qualification/restore/gate.h"
 #include "qualification/restore/world.h"
 
 #define PLAYER_OPERATIONS 5

@@ -32,15 +32,16 @@ static hl_status connect_to(struct client *client, struct world *world, int64_t 
     *client = (struct client){.world = world};
     pthread_mutex_init(&client->gate.lock, NULL);
     pthread_cond_init(&client->gate.changed, NULL);
-    tuning.at = at_point;
-    tuning.at_user = &client->gate;
     if (tick_ns != 0)
         tuning.tick_ns = tick_ns;
     hl_engine_options_init(&options);
     options.socket_path = MANAGER_SOCKET;
     options.name = "qualification";
     options.spin_us = 0;
-    return engine_connect_with(&options, &tuning, &client->engine, &client->err);
+    hl_status status = engine_connect_with(&options, &tuning, &client->engine, &client->err);
+    if (status == HL_OK)
+        gate_watch(client->engine->grants, at_point, &client->gate);
+    return status;
 }
 
 void client_connect(struct client *client, struct world *world, int64_t tick_ns)
@@ -90,6 +91,7 @@ void client_open(struct client *client, struct world *world, const char *instanc
 void client_close(struct client *client)
 {
     hl_engine_close(client->engine);
+    gate_unwatch(&client->gate);
     client->engine = NULL;
     pthread_cond_destroy(&client->gate.changed);
     pthread_mutex_destroy(&client->gate.lock);

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "engine/engine_internal.h"
+#include "qualification/restore/gate.h"
 #include "qualification/restore/world.h"
 
 /* Stops the worker at the n-th time that it comes to `point`, until client_gate_open(). */

@@ -3,6 +3,7 @@
 #define QUALIFICATION_RESTORE_ENGINE_PROCESS_H
 
 #include "engine/engine_internal.h"
+#include "qualification/restore/gate.h"
 #include "qualification/restore/process.h"
 
 int engine_process_role(int channel);

@@ -10,7 +10,7 @@ def _twin(label):
         label = label + ":" + label.rsplit("/", 1)[-1]
     return label + _FAULTS
 
-def hl_library(name, srcs = [], hdrs = [], deps = [], plain_deps = [], linkopts = [], local_defines = [], visibility = None, testonly = False):
+def hl_library(name, srcs = [], hdrs = [], deps = [], plain_deps = [], linkopts = [], local_defines = [], visibility = None, testonly = False, alwayslink = False):
     """A C library and its twin NAME_faults, compiled with HL_FAULTS=1 against the twins of `deps`.
 
     Args:
@@ -25,6 +25,7 @@ def hl_library(name, srcs = [], hdrs = [], deps = [], plain_deps = [], linkopts 
             linkopts = linkopts,
             local_defines = local_defines + defines,
             testonly = testonly or bool(suffix),
+            alwayslink = alwayslink,
             visibility = visibility or ["//visibility:public"],
         )
 
