@@ -110,6 +110,18 @@ size_t hl_fault_shortened(enum hl_fault_point point, size_t size);
         made_##name##_;                                                                                      \
     })
 
+/* The same for one call that makes either of two transitions: the points are those of `name` where `is_name`
+ * holds, else of `other`. */
+#define HL_FAULT_MOVE_EITHER(is_name, name, other, move)                                                     \
+    ({                                                                                                       \
+        const bool is_##name##_ = (is_name);                                                                 \
+        hl_fault_pass(is_##name##_ ? HL_FAULT_AT_##name##_before : HL_FAULT_AT_##other##_before);            \
+        const bool made_##name##_ = (move);                                                                  \
+        if (made_##name##_)                                                                                  \
+            hl_fault_pass(is_##name##_ ? HL_FAULT_AT_##name##_after : HL_FAULT_AT_##other##_after);          \
+        made_##name##_;                                                                                      \
+    })
+
 /* A statement that tells another process something: a drop armed before it loses it. */
 #define HL_FAULT_NOTIFY(name, ...)                                                                           \
     do {                                                                                                     \
@@ -132,6 +144,7 @@ size_t hl_fault_shortened(enum hl_fault_point point, size_t size);
         __VA_ARGS__;                                                                                         \
     } while (0)
 #define HL_FAULT_MOVE(name, move) (move)
+#define HL_FAULT_MOVE_EITHER(is_name, name, other, move) (move)
 #define HL_FAULT_NOTIFY(name, ...)                                                                           \
     do {                                                                                                     \
         __VA_ARGS__;                                                                                         \

@@ -79,15 +79,12 @@ static enum manager_grant_result grant(struct manager_operation *operation)
     shared->bank_bytes = operation->bank_bytes;
     manager_record_explain(session, record, HL_E_CANCELLED, "the Manager revoked it before it was claimed");
 
+    enum hl_grant_state from =
+        operation->phase == MANAGER_PREPARED ? HL_GRANT_PREPARING : HL_GRANT_PART_DRAINED;
     manager_part_withdraw(operation);
-    const uint32_t generation = operation->identity.generation;
-    bool granted =
-        operation->phase == MANAGER_PREPARED
-            ? HL_FAULT_MOVE(grant_first_part, hl_grant_move(session->grants, record, generation,
-                                                            HL_GRANT_PREPARING, HL_GRANT_GRANTED))
-            : HL_FAULT_MOVE(grant_next_part, hl_grant_move(session->grants, record, generation,
-                                                           HL_GRANT_PART_DRAINED, HL_GRANT_GRANTED));
-    if (!granted) {
+    if (!HL_FAULT_MOVE_EITHER(
+            from == HL_GRANT_PREPARING, grant_first_part, grant_next_part,
+            hl_grant_move(session->grants, record, operation->identity.generation, from, HL_GRANT_GRANTED))) {
         manager_part_consumed(operation);
         return MANAGER_GRANT_SCRIBBLED;
     }
