@@ -156,6 +156,7 @@ static void an_engine_that_wakes_after_the_revocation_claims_nothing(void)
     client_restore(&scene.client, 0, 16, 24);
     engine_end(&engine);
     MANAGER_AWAIT(&scene.manager, sessions, 1);
+    MANAGER_AWAIT(&scene.manager, operations, 0);
     CU_ASSERT_EQUAL(manager_stats(&scene.manager).restored, 1);
     scene_close(&scene);
 }
@@ -204,6 +205,7 @@ static void a_manager_that_wakes_late_refuses_a_generation_that_has_gone(void)
     client_expect(&scene.client, 8, 4, 34);
     CU_ASSERT_TRUE(world_matches(&scene.world)); /* pages 24 … 27 are as they were */
     MANAGER_AWAIT(&scene.manager, leases, 0);
+    MANAGER_AWAIT(&scene.manager, operations, 0);
     hl_manager_snapshot now = manager_stats(&scene.manager);
     CU_ASSERT_EQUAL(now.restored, 1);
     CU_ASSERT_EQUAL(now.sessions, 1);
