@@ -130,20 +130,27 @@ static CUresult submit_singly(const struct hl_cuda_driver *driver, const struct 
     return result;
 }
 
-static CUresult submit_batch(const struct hl_cuda_driver *driver, struct batch *batch, CUstream stream)
+static hl_status submit_batch(const struct hl_cuda_driver *driver, struct batch *batch, CUstream stream,
+                              hl_error *err)
 {
     /* The source is read in stream order, as by any other copy; where memory lies is known from its address.
      */
     CUmemcpyAttributes attributes = {.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
     size_t first = 0;
     size_t failed;
+    if (!batch->count)
+        return HL_OK;
     if (driver->copy_batch)
-        return driver->copy_batch(batch->dst, batch->src, batch->bytes, batch->count, &attributes, &first, 1,
-                                  stream);
+        return hl_cuda_status(driver,
+                              driver->copy_batch(batch->dst, batch->src, batch->bytes, batch->count,
+                                                 &attributes, &first, 1, stream),
+                              STAGE, "cuMemcpyBatchAsync", err);
     if (driver->copy_batch_12080)
-        return driver->copy_batch_12080(batch->dst, batch->src, batch->bytes, batch->count, &attributes,
-                                        &first, 1, &failed, stream);
-    return submit_singly(driver, batch, stream);
+        return hl_cuda_status(driver,
+                              driver->copy_batch_12080(batch->dst, batch->src, batch->bytes, batch->count,
+                                                       &attributes, &first, 1, &failed, stream),
+                              STAGE, "cuMemcpyBatchAsync", err);
+    return hl_cuda_status(driver, submit_singly(driver, batch, stream), STAGE, "cuMemcpyAsync", err);
 }
 
 /* A batch that the driver refused may have been started in part, and the driver does not say how far, so all
@@ -157,19 +164,13 @@ hl_status hl_cuda_copy_batch(hl_device *dev, enum hl_copy_kind kind, const struc
     if (!status && !stream)
         status = HL_FAIL_DEVICE(err, HL_E_INVALID, STAGE, CUDA_ERROR_INVALID_VALUE,
                                 "stream: a batch cannot go to the null stream");
-    const struct hl_cuda_driver *driver = cuda->driver;
-    const char *function =
-        driver->copy_batch || driver->copy_batch_12080 ? "cuMemcpyBatchAsync" : "cuMemcpyAsync";
     struct batch batch;
     for (size_t done = 0; !status && done < count;) {
         done += gather_batch(&batch, copies + done, count - done);
         *accepted = done;
-        if (batch.count)
-            status = hl_cuda_status(driver,
-                                    HL_FAULT_SUBMIT(device_copy_batch,
-                                                    submit_batch(driver, &batch, stream_of(stream)),
-                                                    CUDA_ERROR_UNKNOWN),
-                                    STAGE, function, err);
+        status = HL_FAULT_SUBMIT(
+            device_copy_batch, submit_batch(cuda->driver, &batch, stream_of(stream), err),
+            hl_cuda_status(cuda->driver, CUDA_ERROR_UNKNOWN, STAGE, "cuMemcpyBatchAsync", err));
     }
     return status;
 }
