@@ -1,5 +1,6 @@
 /* Uploads. */
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "hostlane/limits.h"
 #include "qualification/weights_upload/upload_bench.h"
@@ -13,6 +14,7 @@ struct samples {
     int64_t whole[BENCH_SAMPLES];  /* all have */
     int64_t ended[BENCH_SAMPLES];  /* and everything was unpinned and let go of */
     int64_t enqueued[BENCH_SAMPLES];
+    int64_t cpu[BENCH_SAMPLES]; /* of all threads, from start to closed */
     hl_weight_upload_route route;
 };
 
@@ -21,13 +23,21 @@ static const char *route_name(hl_weight_upload_route route)
     return route == HL_WEIGHT_UPLOAD_REGISTERED ? "registered" : "staging";
 }
 
+static int64_t cpu_ns(void)
+{
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * HL_NS_PER_S +
+           (used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1000;
+}
+
 static void upload_once(struct bench_world *world, const struct bench_case *measured, struct samples *samples)
 {
     hl_weight_upload_result result;
     hl_upload *upload;
     hl_error err;
     const size_t i = samples->count++;
-    const int64_t start = hl_clock_ns();
+    const int64_t start = hl_clock_ns(), cpu = cpu_ns();
     bench_must(hl_upload_start(world->dev, world->lease, &measured->upload, world->destinations, world->count,
                                &upload, &err),
                measured->label, &err);
@@ -41,6 +51,7 @@ static void upload_once(struct bench_world *world, const struct bench_case *meas
     if (!hl_upload_close(upload))
         bench_die("an upload was not drained", NULL);
     samples->ended[i] = hl_clock_ns() - start;
+    samples->cpu[i] = cpu_ns() - cpu;
 }
 
 static json_t *list(const int64_t *values, size_t count)
@@ -59,12 +70,13 @@ static void append(struct bench_world *world, const struct bench_case *measured,
     const double rate = bench_rate(world->bytes, bench_median(samples->whole + 1, warm));
     const double first = bench_rate(world->bytes, samples->whole[0]);
     printf("%-26s %-10s threads %2u: first %6.2f, %s %6.2f GB/s = %.3f of the ceiling; first copy, tensor "
-           "after %.2f, %.2f ms, all let go after %.1f ms\n",
+           "after %.2f, %.2f ms, all let go after %.1f ms; CPU %.3f s a GB\n",
            measured->label, route_name(samples->route), upload->copy_threads, first / 1e9,
            measured->fresh ? "each anew" : "then", rate / 1e9, rate / world->ceiling,
            (double)bench_median(samples->first + 1, warm) / 1e6,
            (double)bench_median(samples->tensor + 1, warm) / 1e6,
-           (double)bench_median(samples->ended + 1, warm) / 1e6);
+           (double)bench_median(samples->ended + 1, warm) / 1e6,
+           (double)bench_median(samples->cpu + 1, warm) / (double)world->bytes);
     fflush(stdout);
     json_t *object = json_pack(
         "{s:s, s:s, s:b, s:b, s:I, s:I, s:I, s:I, s:i, s:f, s:f, s:f, s:f}", "case", measured->label, "route",
@@ -74,6 +86,10 @@ static void append(struct bench_world *world, const struct bench_case *measured,
         (json_int_t)upload->register_piece_bytes, "copy_threads", (int)upload->copy_threads,
         "first_bytes_per_s", first, "bytes_per_s", rate, "first_of_ceiling", first / world->ceiling,
         "of_ceiling", rate / world->ceiling);
+    json_object_set_new(object, "direct_hands", json_integer(measured->tuning.direct_hands));
+    json_object_set_new(object, "direct_ahead", json_integer(measured->tuning.direct_ahead));
+    json_object_set_new(object, "spin", json_boolean(measured->tuning.spin));
+    json_object_set_new(object, "cpu_ns", list(samples->cpu, samples->count));
     json_object_set_new(object, "start_call_ns", list(samples->call, samples->count));
     json_object_set_new(object, "first_copy_ns", list(samples->first, samples->count));
     json_object_set_new(object, "first_tensor_ns", list(samples->tensor, samples->count));
@@ -87,6 +103,7 @@ void bench_measure_case(struct bench_world *world, const struct bench_case *meas
 {
     struct samples samples = {0};
     const bool verify = world->options->verify || json_array_size(world->cases) < 4;
+    hl_upload_tuning = measured->tuning;
     bench_lease_renew(world);
     if (verify)
         bench_poison(world);

@@ -48,13 +48,15 @@ struct bench_world {
     uint64_t pinned_bytes;
     int64_t pin_ns;
     bool tmpfs;
-    double ceiling; /* bytes a second */
+    double ceiling;                 /* bytes a second */
+    struct hl_upload_tuning tuning; /* the library's */
     json_t *ceilings, *parts, *cases;
 };
 
 struct bench_case {
     const char *label;
     hl_weight_upload_options upload;
+    struct hl_upload_tuning tuning;
     bool fresh; /* a new lease for every sample: nothing is mapped or pinned yet */
 };
 

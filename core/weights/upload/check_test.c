@@ -149,11 +149,11 @@ static void defaults_are_filled_in(void)
     CU_ASSERT_EQUAL(options.size, sizeof options);
     CU_ASSERT_EQUAL(options.route, HL_WEIGHT_UPLOAD_AUTO);
     HL_REQUIRE_OK(hl_upload_options_resolve(&options, &resolved, &err), err);
-    CU_ASSERT_EQUAL(resolved.staging_bytes, 256 * HL_MIB);
-    CU_ASSERT_EQUAL(resolved.slot_bytes, 8 * HL_MIB);
+    CU_ASSERT_EQUAL(resolved.staging_bytes, 64 * HL_MIB);
+    CU_ASSERT_EQUAL(resolved.slot_bytes, 4 * HL_MIB);
     CU_ASSERT_EQUAL(resolved.register_chunk_bytes, 1 * HL_GIB);
     CU_ASSERT_EQUAL(resolved.register_piece_bytes, 64 * HL_MIB);
-    CU_ASSERT_TRUE(resolved.copy_threads >= 1 && resolved.copy_threads <= 8);
+    CU_ASSERT_TRUE(resolved.copy_threads >= 1 && resolved.copy_threads <= 16);
 }
 
 static void a_ring_and_a_slot_fit_each_other(void)
@@ -161,10 +161,10 @@ static void a_ring_and_a_slot_fit_each_other(void)
     static const struct {
         uint64_t staging, slot, want_staging, want_slot;
     } rows[] = {{16 * HL_MIB, 0, 16 * HL_MIB, 4 * HL_MIB},
-                {64 * HL_MIB, 0, 64 * HL_MIB, 8 * HL_MIB},
+                {256 * HL_MIB, 0, 256 * HL_MIB, 4 * HL_MIB},
                 {8192, 0, 8192, 4096},
                 {5 * 4096, 0, 5 * 4096, 4096},
-                {0, 2 * HL_MIB, 256 * HL_MIB, 2 * HL_MIB},
+                {0, 2 * HL_MIB, 64 * HL_MIB, 2 * HL_MIB},
                 {0, HL_GIB, 4 * HL_GIB, HL_GIB}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hl_weight_upload_options options, resolved;

@@ -10,11 +10,11 @@
 /* What a copy and what a file's page are counted in. */
 #define UNIT 4096u
 
-#define DEFAULT_STAGING (256 * HL_MIB)
-#define DEFAULT_SLOT (8 * HL_MIB)
+#define DEFAULT_STAGING (64 * HL_MIB)
+#define DEFAULT_SLOT (4 * HL_MIB)
 #define DEFAULT_CHUNK (1 * HL_GIB)
 #define MOST_PIECE (64 * HL_MIB) /* where it is not given */
-#define DEFAULT_THREADS 8u
+#define DEFAULT_THREADS 16u
 
 void hl_weight_upload_options_init(hl_weight_upload_options *options)
 {

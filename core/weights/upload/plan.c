@@ -18,14 +18,17 @@
 
 #define STAGE "upload.plan"
 
-/* The first pieces are smaller by this, so that the device starts before a whole slot is full. */
+/* The first pieces are smaller by this, so that the device starts before a whole slot is full, and the last
+ * of STAGING, so that workers end together. */
 #define RAMP 8u
 
 struct planner {
     const hl_weight_upload_options *options;
     struct hl_upload_plan *plan;
     uint64_t most; /* of one piece */
+    uint64_t tail; /* STAGING: of the bytes in all, from where on pieces are smaller */
     uint64_t page;
+    uint64_t piece_bytes; /* of plan->bytes, in the last piece */
     hl_error *err;
 };
 
@@ -58,6 +61,7 @@ static hl_status open_piece(struct planner *planner, size_t target, const struct
     assert(plan->pieces);
     struct hl_upload_piece *piece = &plan->pieces[plan->piece_count++];
     *piece = *empty;
+    planner->piece_bytes = 0;
     piece->part = plan->part_count;
     piece->target = target;
     piece->after = HL_UPLOAD_NONE;
@@ -77,14 +81,18 @@ static hl_status add_part(struct planner *planner, const struct hl_upload_part *
     plan->parts[plan->part_count++] = *part;
     last_piece(plan)->part_count++;
     plan->bytes += part->bytes;
+    planner->piece_bytes += part->bytes;
     return HL_OK;
 }
 
-/* What piece `index` may hold. */
-static uint64_t limit_of(const struct planner *planner, size_t index)
+/* What the last piece may hold. */
+static uint64_t limit_of(const struct planner *planner)
 {
-    uint64_t ramped = planner->most / RAMP / planner->page * planner->page;
-    return index < planner->options->copy_threads && ramped ? ramped : planner->most;
+    const struct hl_upload_plan *plan = planner->plan;
+    const uint64_t ramped = planner->most / RAMP / planner->page * planner->page;
+    const uint64_t begin = plan->bytes - planner->piece_bytes;
+    const bool first = plan->piece_count <= planner->options->copy_threads;
+    return (first || begin >= planner->tail) && ramped ? ramped : planner->most;
 }
 
 /* --- STAGING --- */
@@ -104,6 +112,7 @@ static hl_status append(struct planner *planner, struct hl_upload_piece *piece, 
         follows(last, part) && last->place + last->bytes == part->place) {
         last->bytes += part->bytes;
         plan->bytes += part->bytes;
+        planner->piece_bytes += part->bytes;
         return HL_OK;
     }
     return add_part(planner, part);
@@ -127,7 +136,7 @@ static hl_status pack(struct planner *planner, const struct hl_upload_target *ta
         struct hl_upload_piece *piece = last_piece(plan);
         struct hl_upload_part part = {
             .dst = target->dst + done, .offset = target->offset + done, .region = target->region};
-        const uint64_t limit = plan->piece_count ? limit_of(planner, plan->piece_count - 1) : 0;
+        const uint64_t limit = piece ? limit_of(planner) : 0;
         part.place = piece ? place_in(planner, piece, &part) : 0;
         if (!piece || part.place >= limit || piece->part_count == HL_UPLOAD_PARTS) {
             hl_status status = open_piece(planner, index, &empty);
@@ -143,6 +152,31 @@ static hl_status pack(struct planner *planner, const struct hl_upload_target *ta
             return status;
     }
     return HL_OK;
+}
+
+/* The pages of pieces that are in one file, and not much more of it than their bytes. */
+static void find_pages(struct planner *planner)
+{
+    struct hl_upload_plan *plan = planner->plan;
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    plan->ascending = plan->disjoint = true;
+    for (size_t i = 1; i < plan->part_count; i++) {
+        const struct hl_upload_part *last = &plan->parts[i - 1], *part = &plan->parts[i];
+        if (part->region < last->region ||
+            (part->region == last->region && part->offset < last->offset + last->bytes))
+            plan->ascending = false;
+    }
+    for (size_t i = 0; plan->ascending && i < plan->piece_count; i++) {
+        struct hl_upload_piece *piece = &plan->pieces[i];
+        const struct hl_upload_part *first = &plan->parts[piece->part];
+        const struct hl_upload_part *last = first + piece->part_count - 1;
+        if (!piece->part_count || first->region != last->region ||
+            last->offset + last->bytes - first->offset > planner->most)
+            continue;
+        piece->region = first->region;
+        piece->begin = first->offset / page * page;
+        piece->end = hl_align_up(last->offset + last->bytes, page);
+    }
 }
 
 /* --- REGISTERED --- */
@@ -216,9 +250,9 @@ static hl_status pin(struct planner *planner, const struct hl_upload_target *tar
     while (done < target->bytes) {
         struct hl_upload_piece *piece = last_piece(plan);
         const uint64_t offset = target->offset + done;
-        const uint64_t taken = piece ? cover(planner, piece, limit_of(planner, plan->piece_count - 1),
-                                             target->region, offset, target->bytes - done)
-                                     : 0;
+        const uint64_t taken =
+            piece ? cover(planner, piece, limit_of(planner), target->region, offset, target->bytes - done)
+                  : 0;
         hl_status status;
         if (taken) {
             const struct hl_upload_part part = {
@@ -264,7 +298,14 @@ hl_status hl_upload_plan_staging(const hl_weight_upload_options *options,
 {
     struct planner planner = {
         .options = options, .plan = plan, .most = options->slot_bytes, .page = 4096, .err = err};
-    return plan_targets(&planner, targets, count, pack);
+    const uint64_t end = (uint64_t)options->copy_threads * options->slot_bytes / 2;
+    for (size_t i = 0; i < count; i++)
+        planner.tail += targets[i].bytes;
+    planner.tail = planner.tail > end ? planner.tail - end : 0;
+    hl_status status = plan_targets(&planner, targets, count, pack);
+    if (!status)
+        find_pages(&planner);
+    return status;
 }
 
 uint64_t hl_upload_chunk_bytes(const hl_weight_upload_options *options)
@@ -282,6 +323,7 @@ hl_status hl_upload_plan_registered(const hl_weight_upload_options *options,
                               .plan = plan,
                               .most = hl_upload_chunk_bytes(options),
                               .page = (uint64_t)sysconf(_SC_PAGESIZE),
+                              .tail = UINT64_MAX,
                               .err = err};
     hl_status status = plan_targets(&planner, targets, count, pin);
     if (status)

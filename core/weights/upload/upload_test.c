@@ -11,22 +11,21 @@ enum { SEVERAL = sizeof several / sizeof several[0] };
 
 static const struct rig_options small = {.bytes = several, .count = SEVERAL, .files = 2, .header = 777};
 
-/* Uploads by STAGING and, where it can be, by REGISTERED. */
+/* Uploads by STAGING and, where it can be, by the others. */
 static void upload_by_each_route(const struct rig_options *options, uint64_t slot_bytes, uint32_t slots,
                                  uint32_t threads)
 {
-    for (int registered = 0; registered < 2; registered++) {
+    for (int way = 0; way < RIG_WAYS; way++) {
         struct rig_options placed = *options;
         struct rig rig;
-        placed.tmpfs = registered;
+        placed.tmpfs = rig_way_tmpfs(way);
         rig_open(&rig, &placed);
         rig.options.slot_bytes = slot_bytes;
         rig.options.staging_bytes = slots * slot_bytes;
         rig.options.register_chunk_bytes = slots * slot_bytes;
         rig.options.copy_threads = threads;
-        if (registered)
-            rig.options.route = HL_WEIGHT_UPLOAD_REGISTERED;
-        if (!registered || rig_can_register(&rig))
+        rig.options.route = rig_way_route(way);
+        if (rig.options.route != HL_WEIGHT_UPLOAD_REGISTERED || rig_can_register(&rig))
             rig_upload(&rig);
         rig_expect_nothing_left(&rig);
         rig_close(&rig);
@@ -122,7 +121,7 @@ static void a_subset_of_a_lease_is_uploaded_alone(void)
     rig_close(&rig);
 }
 
-static void auto_registers_what_is_on_tmpfs_and_stages_the_rest(void)
+static void auto_stages_wherever_the_lease_is(void)
 {
     for (int tmpfs = 0; tmpfs < 2; tmpfs++) {
         struct rig rig;
@@ -134,10 +133,10 @@ static void auto_registers_what_is_on_tmpfs_and_stages_the_rest(void)
         const bool can = rig_can_register(&rig);
         if (rig_is_software(&rig))
             CU_ASSERT_EQUAL(can, tmpfs);
-        printf("%s: %s\n", tmpfs ? "tmpfs" : "other", can ? "registered" : "staging");
+        printf("%s: %s\n", tmpfs ? "tmpfs" : "other", can ? "staging, or in place" : "staging");
         hl_upload *upload = rig_start(&rig);
         HL_EXPECT_OK(hl_upload_wait(upload, -1, &result, &rig.err), rig.err);
-        CU_ASSERT_EQUAL(result.route, can ? HL_WEIGHT_UPLOAD_REGISTERED : HL_WEIGHT_UPLOAD_STAGING);
+        CU_ASSERT_EQUAL(result.route, HL_WEIGHT_UPLOAD_STAGING);
         CU_ASSERT_TRUE(hl_upload_close(upload));
         CU_ASSERT_TRUE(rig_matches(&rig));
         rig_close(&rig);
@@ -176,20 +175,20 @@ static void let_go(volatile uint32_t *word)
 
 /* A driver may wait for all of a GPU's work when pages are unregistered, also for a stream that is held: with
  * held streams only the STAGING route is run there. */
-static int places_with_holds(void)
+static int ways_with_holds(void)
 {
-    return rig_runs_on_gpu() ? 1 : 2;
+    return rig_runs_on_gpu() ? 1 : RIG_WAYS;
 }
 
 /* The ready stream writes the destinations; had the upload not waited, its bytes would be overwritten. */
 static void nothing_is_written_before_the_ready_stream_has_finished(void)
 {
-    for (int tmpfs = 0; tmpfs < places_with_holds(); tmpfs++) {
+    for (int way = 0; way < ways_with_holds(); way++) {
         struct rig rig;
         struct rig_options options = small;
-        options.tmpfs = tmpfs;
+        options.tmpfs = rig_way_tmpfs(way);
         rig_open(&rig, &options);
-        rig.options.route = HL_WEIGHT_UPLOAD_AUTO;
+        rig.options.route = rig_way_route(way);
         rig.options.ready_stream = rig.stream;
         rig.options.staging_bytes =
             16 * 65536; /* room for all: every event is recorded in spite of the hold */
@@ -273,12 +272,12 @@ static void a_stream_that_waits_for_an_event_sees_the_tensor(void)
 
 static void a_lease_released_at_once_stays_until_drained(void)
 {
-    for (int tmpfs = 0; tmpfs < places_with_holds(); tmpfs++) {
+    for (int way = 0; way < ways_with_holds(); way++) {
         struct rig rig;
         struct rig_options options = small;
-        options.tmpfs = tmpfs;
+        options.tmpfs = rig_way_tmpfs(way);
         rig_open(&rig, &options);
-        rig.options.route = HL_WEIGHT_UPLOAD_AUTO;
+        rig.options.route = rig_way_route(way);
         rig.options.ready_stream = rig.stream;
         volatile uint32_t *word = hold(&rig);
         hl_upload *upload = rig_start(&rig);
@@ -297,18 +296,20 @@ static void a_lease_released_at_once_stays_until_drained(void)
 
 static void close_without_a_wait_drains(void)
 {
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 10 * RIG_WAYS; i++) {
         struct rig rig;
         struct rig_options options = small;
-        options.tmpfs = i % 2;
+        options.tmpfs = rig_way_tmpfs(i % RIG_WAYS);
         rig_open(&rig, &options);
-        rig.options.route = HL_WEIGHT_UPLOAD_AUTO;
+        rig.options.route = rig_way_route(i % RIG_WAYS);
+        if (rig.options.route == HL_WEIGHT_UPLOAD_REGISTERED && !rig_can_register(&rig))
+            rig.options.route = HL_WEIGHT_UPLOAD_STAGING;
         hl_upload *upload = rig_start(&rig);
-        if (i >= 10)
+        if (i >= 15)
             HL_EXPECT_OK(hl_upload_wait_enqueued(upload, -1, &rig.err), rig.err);
         CU_ASSERT_TRUE(hl_upload_close(upload));
         rig_expect_nothing_left(&rig);
-        if (i >= 10)
+        if (i >= 15)
             CU_ASSERT_TRUE(rig_matches(&rig));
         rig_close(&rig); /* frees the memory that was written to */
     }
@@ -318,14 +319,13 @@ static void close_without_a_wait_drains(void)
 /* Cut in the middle of its last tensor, as nobody may do with an artifact. */
 static void a_file_cut_short_after_validation_is_corrupt(void)
 {
-    for (int tmpfs = 0; tmpfs < 2; tmpfs++) {
+    for (int way = 0; way < RIG_WAYS; way++) {
         struct rig rig;
         struct rig_options options = small;
         hl_weight_upload_result result;
-        options.tmpfs = tmpfs;
+        options.tmpfs = rig_way_tmpfs(way);
         rig_open(&rig, &options);
-        rig.options.route =
-            tmpfs && rig_can_register(&rig) ? HL_WEIGHT_UPLOAD_REGISTERED : HL_WEIGHT_UPLOAD_STAGING;
+        rig.options.route = rig_can_register(&rig) ? rig_way_route(way) : HL_WEIGHT_UPLOAD_STAGING;
         testing_lease_cut(rig.lease, 1, 50000);
         hl_upload *upload = rig_start(&rig);
         HL_EXPECT_STATUS(hl_upload_wait(upload, -1, &result, &rig.err), HL_E_CORRUPT, rig.err);
@@ -381,7 +381,7 @@ static void two_uploads_of_one_lease_run_at_once(void)
 HL_TESTS(upload, HL_CASE(tensors_of_every_shape_arrive), HL_CASE(a_tensor_larger_than_the_ring_arrives),
          HL_CASE(thousands_of_tiny_tensors_arrive), HL_CASE(tensors_without_bytes_only_record_their_events),
          HL_CASE(random_orders_by_pages_arrive), HL_CASE(a_subset_of_a_lease_is_uploaded_alone),
-         HL_CASE(auto_registers_what_is_on_tmpfs_and_stages_the_rest),
+         HL_CASE(auto_stages_wherever_the_lease_is),
          HL_CASE(registering_files_of_another_file_system_is_unsupported),
          HL_CASE(nothing_is_written_before_the_ready_stream_has_finished),
          HL_CASE(the_null_stream_is_a_ready_stream_when_it_is_given), HL_CASE(a_timeout_changes_nothing),

@@ -132,6 +132,8 @@ void rig_open(struct rig *rig, const struct rig_options *options)
     rig->options.slot_bytes = 65536;
     rig->options.register_chunk_bytes = 8 * 65536;
     rig->options.copy_threads = 3;
+    hl_upload_tuning.direct_hands = 2; /* uploads of a test have few pieces */
+    hl_upload_tuning.direct_ahead = 1;
     if (rig_is_software(rig))
         hl_software_counts(rig->dev, &rig->before);
 }
@@ -221,6 +223,18 @@ void rig_expect_nothing_left(struct rig *rig)
     CU_ASSERT_EQUAL(now.streams, rig->before.streams);
     CU_ASSERT_EQUAL(now.events, rig->before.events);
     CU_ASSERT_EQUAL(now.allocations, rig->before.allocations);
+}
+
+bool rig_way_tmpfs(int way)
+{
+    return way > 0;
+}
+
+hl_weight_upload_route rig_way_route(int way)
+{
+    static const hl_weight_upload_route routes[RIG_WAYS] = {
+        HL_WEIGHT_UPLOAD_STAGING, HL_WEIGHT_UPLOAD_REGISTERED, HL_WEIGHT_UPLOAD_AUTO};
+    return routes[way];
 }
 
 bool rig_can_register(struct rig *rig)
