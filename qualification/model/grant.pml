@@ -35,7 +35,8 @@
  * do is no step, so that who waits for ever is a bad end.
  *
  * Bounds, set from outside: SESSIONS (lives of engines) in PLACES (of manager->sessions), RECORDS and OPERATIONS a
- * session, PARTS an operation; the plan bank has room for one part. With FINISH, deaths and cancellations may also
+ * session, PARTS an operation; the plan bank has room for one part; MORTAL sessions, the first ones, whose engine may
+ * die or lose its channel (0: the Manager does not die either). With FINISH, deaths and cancellations may also
  * never come, and nobody may be left waiting then; without it they stay possible to the end, which costs fewer states
  * and checks the assertions only. The assertions carry the names of the invariants that docs/protocol.md refers to.
  */

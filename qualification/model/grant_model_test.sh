@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks grant.pml with Spin. What to check is named by the arguments; without any, everything. Each check prints its
 # bounds, states and depth; nothing is sampled: a search that was not exhaustive fails.
-#   safety     the assertions, and that nobody waits for ever
+#   safety     the assertions, and that nobody waits for ever, of one session
+#   sessions   the same of two sessions
 #   progress   the properties at the end of the model, under weak fairness
 #   variants   each defect on purpose must fail with the assertion that names its invariant
 #   names      every C function that the model's header names is defined in the file it names
@@ -95,8 +96,13 @@ safety() {
     check three_operations "-DOPERATIONS=3 -DRECORDS=1 -DPARTS=1"
     check two_records "-DOPERATIONS=2 -DRECORDS=2 -DPARTS=2"
     check two_records_end "-DFINISH -DMORTAL=0 -DOPERATIONS=2 -DRECORDS=2 -DPARTS=2"
+}
+
+sessions() {
     check a_place_again "-DSESSIONS=2 -DPLACES=1 -DOPERATIONS=1 -DPARTS=2"
-    check two_sessions "-DSESSIONS=2 -DPLACES=2 -DMORTAL=1 -DOPERATIONS=1 -DPARTS=1"
+    check a_place_again_end "-DFINISH -DMORTAL=1 -DSESSIONS=2 -DPLACES=1 -DOPERATIONS=1 -DPARTS=1"
+    check a_place_twice "-DMORTAL=1 -DSESSIONS=2 -DPLACES=1 -DOPERATIONS=2 -DPARTS=1"
+    check two_sessions "-DFINISH -DMORTAL=1 -DSESSIONS=2 -DPLACES=2 -DOPERATIONS=1 -DPARTS=1"
 }
 
 all_progress() {
@@ -145,13 +151,13 @@ names() {
     if [ $count -gt 40 ] && [ $missing -eq 0 ]; then pass; else fail names; fi
 }
 
-[ $# -gt 0 ] || set -- names safety progress variants
+[ $# -gt 0 ] || set -- names safety sessions progress variants
 for what in "$@"; do
     case "$what" in
-    safety | variants | names) "$what" ;;
+    safety | sessions | variants | names) "$what" ;;
     progress) all_progress ;;
     *)
-        echo "usage: $0 [safety|progress|variants|names]..." >&2
+        echo "usage: $0 [safety|sessions|progress|variants|names]..." >&2
         exit 2
         ;;
     esac
