@@ -281,6 +281,35 @@ static void the_managers_death_changes_no_granted_result(void)
     }
 }
 
+/* I8: what was granted and not looked at when the Manager died is copied all the same: the worker, held
+ * before its claim of another record, sees the death first and then this grant. */
+static void a_grant_seen_only_after_the_managers_death_is_copied(void)
+{
+    struct fake fake;
+    struct fake_client client;
+    struct gate gate;
+    fake_open(&fake);
+    fake_start_victim(&fake);
+    make_gate(&gate, "grant_claim_before");
+    fake_connect(&fake, &client, NULL, 0);
+    fake_register(&client);
+    hl_restore *first = fake_restore(&client, 0, 8);
+    fake_grant_next(&fake);
+    await_gate(&gate);
+    hl_restore *second = fake_restore(&client, 8, 8);
+    uint32_t record = fake_await_submission(&fake);
+    fake_prepare(&fake, record);
+    fake_grant(&fake, record, HL_PLAN_PART_BYTES / 2);
+    fake_kill_victim(&fake);
+    fake_await_loss(&client, HL_E_PEER);
+    open_gate(&gate);
+    fake_expect_outcome(first, HL_OK, false);
+    fake_expect_outcome(second, HL_OK, false);
+    CU_ASSERT_TRUE(fake_tensors_match(&fake));
+    fake_close_all(&fake, &client);
+    end_gate(&gate);
+}
+
 /* The channel closes and the Manager lives on: what it has taken up it ends itself, the rest is taken back.
  */
 static void a_closed_channel_leaves_records_to_the_manager(void)
@@ -413,5 +442,6 @@ HL_TESTS(engine_race, HL_CASE(a_cancelled_reservation_is_taken_back),
          HL_CASE(a_revocation_after_the_claim_is_refused), HL_CASE(a_revocation_between_parts_ends_it),
          HL_CASE(a_rejection_carries_code_and_text), HL_CASE(lost_wake_ups_only_delay),
          HL_CASE(the_managers_death_changes_no_granted_result),
+         HL_CASE(a_grant_seen_only_after_the_managers_death_is_copied),
          HL_CASE(a_closed_channel_leaves_records_to_the_manager),
          HL_CASE(unregister_waits_and_releases_owners_once), HL_CASE(leases_of_an_older_session_are_refused));

@@ -281,6 +281,7 @@ static void validate_checks_every_bound_against_the_reader(void)
     EXPECT_REFUSED(runs_of(&w)[1].src_pitch, 268, HL_E_RANGE, "run 1: row 3 at src 820");
     EXPECT_REFUSED(runs_of(&w)[1].src, 49, HL_E_RANGE, "run 1: row 0 at src 49");
     EXPECT_REFUSED(runs_of(&w)[0].dst_pitch, 100, HL_E_RANGE, "run 0: dst 0 with 5 rows");
+    EXPECT_REFUSED(runs_of(&w)[0].dst, 24 * 16 - 79, HL_E_RANGE, "run 0: dst 305 with 5 rows");
     EXPECT_REFUSED(rows_of(&w)[3], 5, HL_E_RANGE, "run 0: row 3 at src 768");
 }
 

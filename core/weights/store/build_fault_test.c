@@ -317,6 +317,23 @@ static int build_in_child(void *context)
     return hl_fault_bench_get(&bench, NULL, &failure) == HL_OK ? 0 : 1;
 }
 
+/* Wherever a build ended, READY.json is its last file. */
+static void expect_ready_last(const char *point)
+{
+    char name[256], ready[300], manifest[300];
+    if (hl_fixture_count(&bench.fixture, "tmp", "") != 1)
+        return;
+    hl_fixture_find(&bench.fixture, "tmp", "", name);
+    snprintf(ready, sizeof ready, "tmp/%s/READY.json", name);
+    snprintf(manifest, sizeof manifest, "tmp/%s/manifest.json", name);
+    const bool last =
+        !hl_fixture_exists(&bench.fixture, ready) ||
+        (hl_fixture_exists(&bench.fixture, manifest) && hl_fixture_mode(&bench.fixture, manifest) == 0444);
+    if (!last)
+        fprintf(stderr, "after %s: READY.json before a whole manifest.json\n", point);
+    CU_ASSERT_TRUE(last);
+}
+
 /* At any step of a build: a miss, a hit or a denial is left, and the next build gives a whole artifact. */
 static void a_process_may_die_at_any_step_of_a_build(void)
 {
@@ -330,6 +347,7 @@ static void a_process_may_die_at_any_step_of_a_build(void)
         CU_ASSERT_EQUAL(result, died ? -SIGKILL : 0);
         hl_fault_disarm(bench.board, rule);
         deaths += died;
+        expect_ready_last(point);
         const hl_status status = hl_fault_bench_get(&bench, NULL, &failure);
         if (status)
             fprintf(stderr, "after %s: %s\n", point, failure.error.text);

@@ -9,6 +9,7 @@
 #include "core/base/clock.h"
 #include "core/testing/cunit.h"
 #include "core/weights/safetensors/safetensors.h"
+#include "core/weights/store/store.h"
 #include "core/weights/store/store_testing.h"
 
 #define ENTRY "artifacts/" HL_GOLDEN_KEY
@@ -379,6 +380,33 @@ static void a_lease_on_a_denied_artifact_is_named_and_not_awaited(void)
     end();
 }
 
+/* W6: whoever has both locks was asked for the domain's first. */
+static void a_serialized_build_waits_for_the_domain_before_its_artifact(void)
+{
+    struct hl_lock domain = HL_LOCK_NONE, turn = HL_LOCK_NONE;
+    hl_error err;
+    begin(HL_FIXTURE_SHM);
+    fixture.options.admission = HL_WEIGHT_ADMISSION_SERIALIZED;
+    fixture.options.max_store_bytes = 1 << 20;
+    fixture.options.coordination_timeout_ns = 1000 * 1000;
+    const int locks = hl_fixture_store(&fixture)->locks;
+    HL_EXPECT_OK(hl_lock_take(locks, HL_LOCK_DOMAIN_BUILD, HL_GOLDEN_KEY, HL_LOCK_EXCLUSIVE,
+                              HL_LOCK_NOT_AT_ALL, false, &domain, &err),
+                 err);
+    HL_EXPECT_OK(hl_lock_take(locks, HL_LOCK_BUILD, HL_GOLDEN_KEY, HL_LOCK_EXCLUSIVE, HL_LOCK_NOT_AT_ALL,
+                              false, &turn, &err),
+                 err);
+    expect_refused(HL_WEIGHT_ACTIVE_BUILD_TIMEOUT, true);
+    CU_ASSERT_PTR_NOT_NULL(strstr(failure.error.text, "domain-build.lock"));
+    hl_lock_release(&domain);
+    expect_refused(HL_WEIGHT_ACTIVE_BUILD_TIMEOUT, true);
+    CU_ASSERT_PTR_NOT_NULL(strstr(failure.error.text, HL_GOLDEN_KEY ".build.lock"));
+    hl_lock_release(&turn);
+    CU_ASSERT_EQUAL(fake.runs, 0);
+    get_and_release(HL_WEIGHT_BUILT);
+    end();
+}
+
 static void what_a_crash_left_is_swept_by_the_next_build(void)
 {
     begin(HL_FIXTURE_DISK);
@@ -420,4 +448,5 @@ HL_TESTS(build, HL_CASE(the_golden_artifact_is_written_byte_for_byte),
          HL_CASE(a_folder_left_in_transition_is_denied_and_replaced),
          HL_CASE(a_link_in_place_of_an_artifact_is_never_moved_nor_followed),
          HL_CASE(a_lease_on_a_denied_artifact_is_named_and_not_awaited),
+         HL_CASE(a_serialized_build_waits_for_the_domain_before_its_artifact),
          HL_CASE(what_a_crash_left_is_swept_by_the_next_build));
