@@ -168,10 +168,11 @@ static void find_pages(struct planner *planner)
     }
     for (size_t i = 0; plan->ascending && i < plan->piece_count; i++) {
         struct hl_upload_piece *piece = &plan->pieces[i];
+        if (!piece->part_count)
+            continue;
         const struct hl_upload_part *first = &plan->parts[piece->part];
         const struct hl_upload_part *last = first + piece->part_count - 1;
-        if (!piece->part_count || first->region != last->region ||
-            last->offset + last->bytes - first->offset > planner->most)
+        if (first->region != last->region || last->offset + last->bytes - first->offset > planner->most)
             continue;
         piece->region = first->region;
         piece->begin = first->offset / page * page;
