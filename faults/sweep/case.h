@@ -91,6 +91,8 @@ size_t sweep_list_second(struct sweep_list *list, const hl_sweep_scenario *scena
 void sweep_list_free(struct sweep_list *list);
 /* Whether `names`, ended by NULL, or NULL, has the point. */
 bool sweep_is_listed(const char *const *names, uint32_t point);
+/* Whether the scenario sweeps the point. */
+bool sweep_is_meant(const hl_sweep_scenario *scenario, uint32_t point);
 /* Whether hit `nth` of `hits` is taken when only `most` are. */
 bool sweep_hit_is_taken(uint32_t nth, uint32_t hits, uint32_t most);
 

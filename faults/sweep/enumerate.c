@@ -36,6 +36,14 @@ bool sweep_is_listed(const char *const *names, uint32_t point)
     return false;
 }
 
+bool sweep_is_meant(const hl_sweep_scenario *scenario, uint32_t point)
+{
+    const char *const *start = scenario->points;
+    while (start && *start && strncmp(hl_fault_point_name(point), *start, strlen(*start)) != 0)
+        start++;
+    return !start || *start;
+}
+
 bool sweep_hit_is_taken(uint32_t nth, uint32_t hits, uint32_t most)
 {
     return !most || nth < most || nth == hits || hits <= most;
@@ -53,7 +61,8 @@ void sweep_list_first(struct sweep_list *list, const hl_sweep_scenario *scenario
 {
     for (uint32_t point = 0; point < hl_fault_point_count(); point++)
         for (uint32_t nth = 1; nth <= hits[point]; nth++) {
-            if (!sweep_hit_is_taken(nth, hits[point], scenario->hits_a_point))
+            if (!sweep_is_meant(scenario, point) ||
+                !sweep_hit_is_taken(nth, hits[point], scenario->hits_a_point))
                 continue;
             if (scenario->only_stops) {
                 add_first(list, point, nth, SWEEP_PARK_STOP, 0);

@@ -26,8 +26,8 @@ struct run {
 
 /* What every program of the run finds in its environment. */
 struct words {
-    char outcome[64], faults[64], action[80];
-    const char *list[4];
+    char outcome[64], faults[64], action[80], point[80];
+    const char *list[5];
 };
 
 static bool trouble(struct run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -59,7 +59,10 @@ static void say_words(const struct run *run, struct words *words)
     words->list[0] = words->outcome;
     words->list[1] = words->faults;
     words->list[2] = words->action;
-    words->list[3] = NULL;
+    snprintf(words->point, sizeof words->point, HL_SWEEP_POINT "=%s",
+             fault->nth ? hl_fault_point_name(fault->point) : "");
+    words->list[3] = words->point;
+    words->list[4] = NULL;
 }
 
 /* argv with the folder of the run behind it. */
@@ -297,6 +300,8 @@ static bool run_recovery(struct run *run, hl_fault_board *board)
     one->recovery_hits = calloc(hl_fault_point_count(), sizeof *one->recovery_hits);
     for (uint32_t point = 0; one->recovery_hits && point < hl_fault_point_count(); point++) {
         uint32_t hits = hl_fault_hits_at(board, point);
+        if (!sweep_is_meant(run->bench->scenario, point))
+            hits = 0;
         if (hits > 1 && sweep_is_listed(run->bench->scenario->varying, point))
             hits = 1;
         one->recovery_hits[point] = hits;

@@ -128,6 +128,8 @@ static void show_counts(const hl_sweep_scenario *scenario, const uint32_t *hits,
     }
     printf("sweep %s: %u of %u points, %u hits%s\n", scenario->name, points, hl_fault_point_count(), sum,
            scenario->light ? "; light: neither parks nor second kills" : "");
+    for (const char *const *start = scenario->points; start && *start; start++)
+        printf("    only points %s…\n", *start);
     show_caps(hits, scenario->hits_a_point);
     if (scenario->aborts)
         printf("    %u errors ended the victim with SIGABRT, where that is declared\n", aborts(first));

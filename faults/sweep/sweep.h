@@ -37,6 +37,7 @@
 
 /* What all programs find there: the victim's fault as a replay has it, "kill" for one; "" without. */
 #define HL_SWEEP_ACTION "HL_SWEEP_ACTION"
+#define HL_SWEEP_POINT "HL_SWEEP_POINT" /* where that is */
 
 typedef struct hl_sweep_scenario {
     const char *name;
@@ -67,7 +68,8 @@ typedef struct hl_sweep_scenario {
     uint32_t second_hits_a_point; /* the same for the second kill */
     bool light;                   /* neither parks nor second kills: for slow builds. Said in the output */
     bool only_stops;              /* park+stop alone */
-    uid_t owner;                  /* of the run's folder; the programs themselves change to it */
+    const char *const *points; /* only points that begin so, ended by NULL; NULL: all. Said in the output */
+    uid_t owner;               /* of the run's folder; the programs themselves change to it */
 } hl_sweep_scenario;
 
 /* Over several scenarios. */

@@ -26,6 +26,7 @@ static bool light;
 static const char *survivor; /* the toy's role, or NULL */
 static const char *const *aborts;
 static const char *const *varying;
+static const char *const *points;
 
 /* Sweeps the toy in these roles; gives the totals, which the caller frees. */
 static bool sweep(const char *victim, const char *recover, hl_sweep_totals *totals)
@@ -41,6 +42,7 @@ static bool sweep(const char *victim, const char *recover, hl_sweep_totals *tota
         .check = (const char *const[]){toy, "check", NULL},
         .aborts = aborts,
         .varying = varying,
+        .points = points,
         .errors = errors,
         .light = light,
         .owner = geteuid(),
@@ -115,6 +117,14 @@ static void hits_may_vary_where_that_is_declared(void)
     for (int i = 0; i < 3; i++)
         CU_ASSERT_TRUE(sweep_passes("shaky", "recover"));
     varying = NULL;
+}
+
+static void only_some_points_are_swept_where_that_is_said(void)
+{
+    points = (const char *const[]){"weights_document_open", NULL};
+    CU_ASSERT_TRUE(sweep_passes("silent", "recover")); /* it is the rename that it keeps silent about */
+    points = NULL;
+    CU_ASSERT_FALSE(sweep_passes("silent", "recover"));
 }
 
 static void an_abort_is_a_death_where_that_is_declared(void)
@@ -227,6 +237,7 @@ HL_TESTS(fault_sweep, HL_CASE(a_program_that_is_right_passes_every_case),
          HL_CASE(half_a_file_after_a_death_is_found), HL_CASE(litter_after_an_error_is_found),
          HL_CASE(success_that_is_none_is_found), HL_CASE(a_recovery_that_fails_is_found),
          HL_CASE(a_program_whose_runs_differ_is_found), HL_CASE(hits_may_vary_where_that_is_declared),
+         HL_CASE(only_some_points_are_swept_where_that_is_said),
          HL_CASE(an_abort_is_a_death_where_that_is_declared),
          HL_CASE(a_survivor_is_told_what_happens_and_must_agree),
          HL_CASE(a_case_is_text_that_can_be_read_back), HL_CASE(a_replay_runs_one_case_and_judges_it_alike),

@@ -13,24 +13,27 @@
 
 #define QUARANTINE_ROOM 16
 
+/* With the device, which may have been made to keep something (player_close() says what it has). */
 static int finish(struct player *player, const struct holdings *before, bool good)
 {
+    player_close(player);
+    good = good && !player->wrong;
     if (!holdings_are_again(before)) {
         fprintf(stderr, "the engine has left something behind\n");
         good = false;
     }
-    player_close(player);
     return good ? HL_SWEEP_DONE : ROLE_WRONG;
 }
 
-int role_engine(bool may_lose)
+int role_engine(bool may_lose, const char *route)
 {
     struct player player;
     struct holdings before;
-    player_open(&player, "player");
     const int stage = stage_connect();
     MUST(stage >= 0);
     holdings_take(&before);
+    player_open(&player, "player");
+    player.route = route;
     const bool good = player_play(&player, stage);
     const bool failed = player.failed && !may_lose;
     const int status = finish(&player, &before, good);
@@ -39,12 +42,21 @@ int role_engine(bool may_lose)
     return status == HL_SWEEP_DONE && failed ? HL_SWEEP_FAILED : status;
 }
 
+int role_doomed(void)
+{
+    struct player player;
+    player_open(&player, "doomed");
+    player_die_claimed(&player);
+    fprintf(stderr, "the doomed engine has no Manager\n");
+    return HL_SWEEP_FAILED;
+}
+
 static int press(void)
 {
     struct player player;
     struct holdings before;
-    player_open(&player, "visitor");
     holdings_take(&before);
+    player_open(&player, "visitor");
     const bool good = player_press(&player);
     const int status = finish(&player, &before, good);
     holdings_free(&before);

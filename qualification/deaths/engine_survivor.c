@@ -1,14 +1,17 @@
 /* The engine's process beside Managers that die, stop and fail: it plays the script with each, and what it
  * reports stays true. Another thread hears what the sweep says. */
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/base/clock.h"
 #include "faults/sweep/sweep.h"
+#include "faults/testing.h"
 #include "qualification/deaths/holdings.h"
 #include "qualification/deaths/player.h"
 #include "qualification/deaths/roles.h"
@@ -21,7 +24,8 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     unsigned rounds; /* Managers that have been played with to the end */
-    bool busy, over;
+    bool busy;
+    bool doomed, hampered;
     bool wrong;  /* in any round */
     bool failed; /* in the last round: the library reported a failure */
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -35,6 +39,24 @@ static void set_busy(bool busy)
     pthread_mutex_unlock(&self.lock);
 }
 
+/* Another engine dies over what it has claimed, and an operator releases that. */
+static void have_doomed(int stage)
+{
+    const char *const argv[] = {"/proc/self/exe", "doomed", ".", NULL};
+    const int64_t until = hl_clock_ns() + STAGE_PATIENCE_MS * 1000000ll;
+    enum stage_word answer = STAGE_BUSY;
+    int status = 0;
+    const pid_t doomed = hl_fault_spawn(NULL, argv, NULL);
+    if (!hl_fault_await_exit(doomed, HL_FAULT_PATIENCE_NS / 2, &status)) {
+        kill(doomed, SIGKILL);
+        waitpid(doomed, NULL, 0);
+        return;
+    }
+    while (WIFSIGNALED(status) && answer == STAGE_BUSY && hl_clock_ns() < until)
+        if (!stage_say(stage, STAGE_RELEASE, -1) || !stage_hear(stage, &answer, NULL))
+            return;
+}
+
 /* One Manager, from its first word to its last or to its death. */
 static void play(int stage)
 {
@@ -44,6 +66,8 @@ static void play(int stage)
     self.failed = false;
     holdings_take(&before);
     if (stage_hear(stage, &word, NULL) && word == STAGE_READY) {
+        if (self.doomed)
+            have_doomed(stage);
         wrong = !player_play(&self.player, stage);
         self.failed = self.player.failed;
         if (!wrong && !holdings_are_again(&before)) {
@@ -100,7 +124,7 @@ static bool round_was_clean(unsigned round)
     const char *action = getenv(HL_SWEEP_ACTION);
     const bool undisturbed =
         round > 1 || !action || !action[0] || !strcmp(action, "drop") || !strcmp(action, "park+stop");
-    if (!undisturbed || !self.failed)
+    if (!undisturbed || !self.failed || self.hampered)
         return true;
     fprintf(stderr, "the surviving engine met a failure, and nothing had failed\n");
     return false;
@@ -118,8 +142,10 @@ static bool obey(const char *word, unsigned *managers)
     return await_rounds(*managers) && (strcmp(word, "done") != 0 || round_was_clean(*managers));
 }
 
-int role_engine_survives(void)
+int role_engine_survives(bool doomed, bool hampered)
 {
+    self.doomed = doomed;
+    self.hampered = hampered;
     pthread_t thread;
     char word[16];
     unsigned managers = 0;

@@ -66,11 +66,81 @@ void house_thaw(struct house *house)
     house->frozen = false;
 }
 
+/* Lock held. */
+static struct manager_session *connected(const struct house *house)
+{
+    for (uint32_t i = 0; i < HL_SESSIONS; i++)
+        if (house->manager->sessions[i].state == MANAGER_SESSION_LIVE)
+            return &house->manager->sessions[i];
+    return NULL;
+}
+
+bool house_fill_bank(struct house *house)
+{
+    pthread_mutex_lock(&house->manager->lock);
+    struct manager_session *session = connected(house);
+    uint32_t offset;
+    const bool filled = session && !house->filled && hl_bank_take(session->bank, HL_PLAN_PART_BYTES, &offset);
+    if (filled)
+        house->filled = session->serial;
+    pthread_mutex_unlock(&house->manager->lock);
+    return filled;
+}
+
+void house_empty_bank(struct house *house)
+{
+    pthread_mutex_lock(&house->manager->lock);
+    for (uint32_t i = 0; house->filled && i < HL_SESSIONS; i++) {
+        struct manager_session *session = &house->manager->sessions[i];
+        if (session->state == MANAGER_SESSION_EMPTY || session->serial != house->filled)
+            continue;
+        hl_bank_give(session->bank, 0, HL_PLAN_PART_BYTES);
+        manager_grants_resume(house->manager, session);
+    }
+    house->filled = 0;
+    pthread_mutex_unlock(&house->manager->lock);
+}
+
+bool house_has_deferred(const struct house *house)
+{
+    pthread_mutex_lock(&house->manager->lock);
+    const struct manager_session *session = connected(house);
+    const bool deferred = session && session->deferred_first;
+    pthread_mutex_unlock(&house->manager->lock);
+    return deferred;
+}
+
 void house_expire_leases(const struct house *house)
 {
     pthread_mutex_lock(&house->manager->lock);
     hl_lease_expire_due(house->manager->leases, INT64_MAX);
     pthread_mutex_unlock(&house->manager->lock);
+}
+
+enum stage_word house_serve(struct house *house, enum stage_word word)
+{
+    switch (word) {
+    case STAGE_FREEZE:
+        house_freeze(house);
+        return STAGE_DONE;
+    case STAGE_THAW:
+        house_thaw(house);
+        return STAGE_DONE;
+    case STAGE_FILL:
+        return house_fill_bank(house) ? STAGE_DONE : STAGE_BUSY;
+    case STAGE_EMPTY:
+        house_empty_bank(house);
+        return STAGE_DONE;
+    case STAGE_IS_DEFERRED:
+        return house_has_deferred(house) ? STAGE_DONE : STAGE_BUSY;
+    case STAGE_RELEASE:
+        return house_release_quarantine(house) ? STAGE_DONE : STAGE_BUSY;
+    case STAGE_EXPIRE:
+        house_expire_leases(house);
+        return STAGE_DONE;
+    default:
+        return STAGE_DONE;
+    }
 }
 
 hl_manager_snapshot house_stats(const struct house *house)
@@ -237,6 +307,7 @@ uint64_t house_quarantined_bytes(const struct house *house)
 bool house_close(struct house *house)
 {
     house_thaw(house);
+    house_empty_bank(house);
     const uint32_t left = hl_manager_stop(house->manager);
     house->manager = NULL;
     if (left)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "hostlane/manager.h"
+#include "qualification/deaths/stage.h"
 
 /* What its arena holds at most is less than what pressure publishes, see player.h. */
 #define HOUSE_ARENA_BYTES 16384u
@@ -15,6 +16,7 @@
 struct house {
     hl_manager *manager;
     bool frozen;
+    uint64_t filled; /* the session whose bank is full; 0: none */
 };
 
 /* Says why not on standard error. */
@@ -23,8 +25,17 @@ bool house_open(struct house *house);
 void house_freeze(struct house *house);
 void house_thaw(struct house *house);
 
+/* All of the plan bank of the engine that is connected, so that what is prepared next is deferred; false
+ * while some of it is in use. */
+bool house_fill_bank(struct house *house);
+void house_empty_bank(struct house *house);
+/* Whether an operation waits for space in a bank. */
+bool house_has_deferred(const struct house *house);
 /* Lets every lease's time be up now. */
 void house_expire_leases(const struct house *house);
+
+/* Does what an engine asks for, and gives the answer. */
+enum stage_word house_serve(struct house *house, enum stage_word word);
 
 hl_manager_snapshot house_stats(const struct house *house);
 /* Waits until no engine is connected or detached any more. */

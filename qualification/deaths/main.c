@@ -26,9 +26,13 @@ void process_must(bool holds, const char *file, int line, const char *what, cons
 static int act(const char *role)
 {
     if (!strcmp(role, "engine"))
-        return role_engine(false);
+        return role_engine(false, NULL);
     if (!strcmp(role, "engine-may-lose"))
-        return role_engine(true);
+        return role_engine(true, NULL);
+    if (!strcmp(role, "engine-by-kernel"))
+        return role_engine(false, "kernel");
+    if (!strcmp(role, "doomed"))
+        return role_doomed();
     if (!strcmp(role, "visitor"))
         return role_visitor();
     if (!strcmp(role, "settle"))
@@ -42,7 +46,11 @@ static int act(const char *role)
     if (!strcmp(role, "manager-settles"))
         return role_manager(true);
     if (!strcmp(role, "engine-survives"))
-        return role_engine_survives();
+        return role_engine_survives(false, false);
+    if (!strcmp(role, "engines-survive-and-die"))
+        return role_engine_survives(true, false);
+    if (!strcmp(role, "engine-survives-hampered"))
+        return role_engine_survives(false, true);
     return USAGE;
 }
 

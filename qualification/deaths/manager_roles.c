@@ -24,11 +24,7 @@ static bool serve_engine(struct house *house, int stage)
     while (stage_hear(stage, &word, &passed)) {
         if (passed >= 0)
             close(passed);
-        if (word == STAGE_FREEZE)
-            house_freeze(house);
-        else if (word == STAGE_THAW)
-            house_thaw(house);
-        stage_say(stage, STAGE_DONE, -1);
+        stage_say(stage, house_serve(house, word), -1);
         if (word == STAGE_END)
             return true;
     }

@@ -66,16 +66,13 @@ static void serve_engine(struct warden *warden, int *engine)
         lose_engine(warden, engine);
         return;
     }
-    if (word == STAGE_FREEZE) {
-        house_freeze(&warden->house);
+    if (word == STAGE_FREEZE)
         warden->freezer = *engine;
-    } else if (word == STAGE_THAW) {
-        house_thaw(&warden->house);
+    else if (word == STAGE_THAW)
         warden->freezer = -1;
-    } else if (word == STAGE_GRANTS) {
+    else if (word == STAGE_GRANTS)
         keep_ledger(warden, passed);
-    }
-    stage_say(*engine, STAGE_DONE, -1);
+    stage_say(*engine, house_serve(&warden->house, word), -1);
 }
 
 static void admit_engine(struct warden *warden)
@@ -123,6 +120,7 @@ static bool obey(struct warden *warden, const char *word)
 {
     house_thaw(&warden->house); /* whoever had it stand still is stopped or dead */
     warden->freezer = -1;
+    house_empty_bank(&warden->house);
     if (!strcmp(word, "stopped")) {
         if (warden->refuses)
             house_refuse_sessions(&warden->house);

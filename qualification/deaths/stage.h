@@ -14,8 +14,14 @@ enum stage_word {
     STAGE_FREEZE,    /* engine → Manager: look at nothing until STAGE_THAW */
     STAGE_THAW,
     STAGE_GRANTS, /* engine → Manager: its grant memory's descriptor, to look at its records with */
-    STAGE_END,    /* engine → Manager: the last engine has closed */
-    STAGE_DONE    /* the answer to each of an engine's */
+    STAGE_FILL, /* engine → Manager: take all of the session's plan bank; STAGE_BUSY while some is in use */
+    STAGE_EMPTY,       /* engine → Manager: give it back */
+    STAGE_IS_DEFERRED, /* engine → Manager: does an operation wait for the bank? Else STAGE_BUSY */
+    STAGE_EXPIRE,      /* engine → Manager: every lease's time is up */
+    STAGE_RELEASE, /* engine → Manager: release what is in quarantine; STAGE_BUSY while there is nothing */
+    STAGE_END,     /* engine → Manager: the last engine has closed */
+    STAGE_DONE,    /* the answer to each of an engine's */
+    STAGE_BUSY     /* not yet */
 };
 
 /* In the working folder. The listener does not block. */
