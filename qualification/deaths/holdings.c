@@ -32,7 +32,7 @@ static void add_descriptors(struct holdings *holdings)
     for (struct dirent *entry; (entry = readdir(list));) {
         char target[256];
         const ssize_t size = readlinkat(dirfd(list), entry->d_name, target, sizeof target - 1);
-        if (size < 0 || atoi(entry->d_name) == dirfd(list))
+        if (size < 0 || strtol(entry->d_name, NULL, 10) == dirfd(list))
             continue;
         target[size] = '\0';
         target[strcspn(target, "[")] = strncmp(target, "socket:", 7) ? target[strcspn(target, "[")] : '\0';
@@ -93,6 +93,7 @@ void holdings_take(struct holdings *holdings)
     add_descriptors(holdings);
     add_mappings(holdings);
     add_threads(holdings);
+    MUST(holdings->names != NULL);
     qsort(holdings->names, holdings->count, sizeof *holdings->names, compare);
 }
 
