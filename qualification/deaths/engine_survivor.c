@@ -70,7 +70,7 @@ static void play(int stage)
             have_doomed(stage);
         wrong = !player_play(&self.player, stage);
         self.failed = self.player.failed;
-        if (!wrong && !holdings_are_again(&before)) {
+        if (!wrong && !holdings_are_again(&before, 0)) {
             fprintf(stderr, "the surviving engine has left something behind\n");
             wrong = true;
         }

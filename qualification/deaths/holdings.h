@@ -17,7 +17,8 @@ void holdings_take(struct holdings *holdings);
 bool holdings_same(const struct holdings *before, const struct holdings *now);
 void holdings_free(struct holdings *holdings);
 
-/* Takes them again, and compares; threads that have been joined may take a moment to disappear from /proc. */
-bool holdings_are_again(const struct holdings *before);
+/* Takes them again, and compares; `kept` differences are allowed. Threads that have been joined may take a
+ * moment to disappear from /proc. */
+bool holdings_are_again(const struct holdings *before, size_t kept);
 
 #endif

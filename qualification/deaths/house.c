@@ -22,14 +22,14 @@ static void on_log(void *user, enum hl_manager_log_level level, const char *text
         fprintf(stderr, "Manager: %s\n", text);
 }
 
-bool house_open(struct house *house)
+bool house_open(struct house *house, uint64_t arena_bytes)
 {
     hl_manager_options options;
     hl_error err = {0};
     *house = (struct house){0};
     hl_manager_options_init(&options);
     options.socket_path = MANAGER_SOCKET;
-    options.arena_bytes = HOUSE_ARENA_BYTES;
+    options.arena_bytes = arena_bytes;
     options.arena_count = 1;
     options.index_blocks = 256;
     options.spin_us = 0;

@@ -8,8 +8,11 @@
 #include "hostlane/manager.h"
 #include "qualification/deaths/stage.h"
 
-/* What its arena holds at most is less than what pressure publishes, see player.h. */
-#define HOUSE_ARENA_BYTES 16384u
+/* Both hold less than what pressure publishes (script.c). One script's blocks fit into the first, so that
+ * where sources lie does not depend on what is in quarantine; the second is too small for them, and evicts.
+ */
+#define HOUSE_ARENA_BYTES 24576u
+#define HOUSE_SMALL_ARENA_BYTES 16384u
 /* Bound on a plan's part, so that a restore of a few blocks has several. */
 #define HOUSE_PART_BYTES 512u
 
@@ -20,7 +23,7 @@ struct house {
 };
 
 /* Says why not on standard error. */
-bool house_open(struct house *house);
+bool house_open(struct house *house, uint64_t arena_bytes);
 /* While it is frozen the Manager looks at nothing. By one thread. */
 void house_freeze(struct house *house);
 void house_thaw(struct house *house);

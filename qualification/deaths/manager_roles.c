@@ -74,13 +74,13 @@ int role_manager(bool settles)
     MUST(stage >= 0);
     holdings_take(&before);
     bool good = true;
-    const bool opened = house_open(&house);
+    const bool opened = house_open(&house, HOUSE_SMALL_ARENA_BYTES);
     if (opened) {
         good = stage_say(stage, STAGE_READY, -1) && serve_engine(&house, stage) &&
                (!settles || have_visitor()) && settle(&house);
         good = house_close(&house) && good;
     }
-    if (!holdings_are_again(&before)) {
+    if (!holdings_are_again(&before, 0)) {
         fprintf(stderr, "the Manager has left something behind\n");
         good = false;
     }

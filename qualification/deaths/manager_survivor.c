@@ -197,7 +197,7 @@ int role_manager_survives(bool refuses)
     bool good = true, over = false;
     for (size_t i = 0; i < ENGINES; i++)
         warden.engines[i] = -1;
-    MUST(house_open(&warden.house));
+    MUST(house_open(&warden.house, HOUSE_ARENA_BYTES));
     warden.listener = stage_listen();
     holdings_take(&before);
     const struct hl_software_counts device = pinned(&warden.house);
@@ -206,7 +206,7 @@ int role_manager_survives(bool refuses)
         good = turn(&warden, &over);
     drop_ledgers(&warden);
     good = good && house_await_no_sessions(&warden.house) && house_is_home(&warden.house) &&
-           device_is_again(&warden.house, &device) && holdings_are_again(&before);
+           device_is_again(&warden.house, &device) && holdings_are_again(&before, 0);
     holdings_free(&before);
     close(warden.listener);
     return house_close(&warden.house) && good ? HL_SWEEP_DONE : ROLE_WRONG;

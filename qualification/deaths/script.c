@@ -11,7 +11,7 @@
 #include "qualification/deaths/stage.h"
 
 #define PATIENCE (STAGE_PATIENCE_MS * 1000000ll)
-#define PRESSURE_BLOCKS 32u /* more than HOUSE_ARENA_BYTES hold */
+#define PRESSURE_BLOCKS 48u /* more than HOUSE_ARENA_BYTES hold */
 #define PRESSURE_FIRST 1000u
 
 /* --- operations --- */
