@@ -5,31 +5,19 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#ifdef __x86_64__
-#include <emmintrin.h>
-#endif
 
 #include "hostlane/limits.h"
 #include "qualification/weights_upload/upload_bench.h"
 
 /* --- the ceiling --- */
 
-static int64_t copy_once(struct bench_world *world, bool one)
+static int64_t copy_once(struct bench_world *world)
 {
     const struct hl_device_ops *ops = world->dev->ops;
-    hl_status status = HL_OK;
     hl_error err;
-    uint64_t at = 0;
     const int64_t start = hl_clock_ns();
-    if (one)
-        status = ops->copy(world->dev, HL_COPY_H2D, world->memory, (uintptr_t)world->pinned, world->bytes,
-                           world->stream, &err);
-    for (size_t i = 0; !one && !status && i < world->count; i++) {
-        if (world->sizes[i])
-            status = ops->copy(world->dev, HL_COPY_H2D, world->destinations[i].device_ptr,
-                               (uintptr_t)(world->pinned + at), world->sizes[i], world->stream, &err);
-        at += world->sizes[i];
-    }
+    hl_status status = ops->copy(world->dev, HL_COPY_H2D, world->memory, (uintptr_t)world->pinned,
+                                 world->bytes, world->stream, &err);
     if (!status)
         status = ops->stream_synchronize(world->dev, world->stream, &err);
     bench_must(status, "the ceiling's copy", &err);
@@ -38,21 +26,18 @@ static int64_t copy_once(struct bench_world *world, bool one)
 
 void bench_measure_ceiling(struct bench_world *world, const char *when)
 {
-    for (int one = 1; one >= 0; one--) {
-        int64_t ns[BENCH_SAMPLES];
-        json_t *samples = json_array();
-        for (unsigned i = 0; i < world->options->samples + 1; i++) {
-            ns[i] = copy_once(world, one);
-            json_array_append_new(samples, json_integer(ns[i]));
-        }
-        const double rate = bench_rate(world->bytes, bench_median(ns + 1, world->options->samples));
-        if (one && rate > world->ceiling)
-            world->ceiling = rate;
-        const char *what = one ? "one copy" : "a copy a tensor";
-        printf("ceiling, %s, %-16s %7.2f GB/s\n", when, what, rate / 1e9);
-        json_array_append_new(world->ceilings, json_pack("{s:s, s:s, s:f, s:o}", "when", when, "what", what,
-                                                         "bytes_per_s", rate, "ns", samples));
+    int64_t ns[BENCH_SAMPLES];
+    json_t *samples = json_array();
+    for (unsigned i = 0; i < world->options->samples + 1; i++) {
+        ns[i] = copy_once(world);
+        json_array_append_new(samples, json_integer(ns[i]));
     }
+    const double rate = bench_rate(world->bytes, bench_median(ns + 1, world->options->samples));
+    if (rate > world->ceiling)
+        world->ceiling = rate;
+    printf("ceiling, %s: %.2f GB/s\n", when, rate / 1e9);
+    json_array_append_new(world->ceilings,
+                          json_pack("{s:s, s:f, s:o}", "when", when, "bytes_per_s", rate, "ns", samples));
 }
 
 static void add_part(struct bench_world *world, const char *what, unsigned threads, uint64_t unit,
@@ -70,51 +55,18 @@ static void add_part(struct bench_world *world, const char *what, unsigned threa
 
 /* --- page cache to memory --- */
 
-enum way { READ, READ_TWICE, STREAM };
-static const char *const way_names[] = {"pread into slots", "pread, then non-temporal stores",
-                                        "non-temporal stores from a mapping"};
-
 struct moving {
     const struct bench_world *world;
-    enum way way;
     uint64_t slot_bytes, limit;
     unsigned char *slots; /* four a thread, as they would be in a ring */
 };
 
-static void stream_bytes(unsigned char *to, const unsigned char *from, uint64_t bytes)
+static void read_slot(const struct moving *moving, const hl_weight_region *region, uint64_t offset,
+                      unsigned char *slot)
 {
-#ifdef __x86_64__
-    for (uint64_t i = 0; i + 64 <= bytes; i += 64)
-        for (int j = 0; j < 4; j++)
-            _mm_stream_si128((__m128i *)(void *)(to + i) + j,
-                             _mm_loadu_si128((const __m128i *)(const void *)(from + i) + j));
-    _mm_sfence();
-#else
-    memcpy(to, from, bytes);
-#endif
-}
-
-static void move_slot(const struct moving *moving, const hl_weight_region *region, uint64_t offset,
-                      uint64_t bytes, unsigned char *slot)
-{
-    static _Thread_local unsigned char bounce[256 * HL_KIB] __attribute__((aligned(64)));
-    switch (moving->way) {
-    case READ:
-        if (pread(region->fd, slot, bytes, (off_t)offset) != (ssize_t)bytes)
-            bench_die("a file ended early", NULL);
-        return;
-    case READ_TWICE:
-        for (uint64_t done = 0; done < bytes; done += sizeof bounce) {
-            const uint64_t size = bytes - done < sizeof bounce ? bytes - done : sizeof bounce;
-            if (pread(region->fd, bounce, size, (off_t)(offset + done)) != (ssize_t)size)
-                bench_die("a file ended early", NULL);
-            stream_bytes(slot + done, bounce, size);
-        }
-        return;
-    case STREAM:
-        stream_bytes(slot, (const unsigned char *)region->address + offset, bytes);
-        return;
-    }
+    const uint64_t bytes = moving->slot_bytes;
+    if (pread(region->fd, slot, bytes, (off_t)offset) != (ssize_t)bytes)
+        bench_die("a file ended early", NULL);
 }
 
 static void move_share(void *context, unsigned index, unsigned threads)
@@ -126,7 +78,7 @@ static void move_share(void *context, unsigned index, unsigned threads)
         for (uint64_t at = 0; at + moving->slot_bytes <= region->length && moved < moving->limit;
              at += moving->slot_bytes, number++, moved += moving->slot_bytes)
             if (number % threads == index)
-                move_slot(moving, region, at, moving->slot_bytes,
+                read_slot(moving, region, at,
                           moving->slots + (index * 4 + number / threads % 4) * moving->slot_bytes);
     }
 }
@@ -144,7 +96,7 @@ static uint64_t whole_slots(const struct moving *moving)
 
 static void measure_moving(struct bench_world *world)
 {
-    const unsigned cpus = bench_cpus(), all[] = {1, 12, 15};
+    const unsigned cpus = bench_cpus(), all[] = {1, 12};
     struct moving moving = {.world = world, .slot_bytes = 2 * HL_MIB};
     const uint64_t bytes = 4 * HL_UPLOAD_THREADS * moving.slot_bytes;
     moving.slots = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -152,13 +104,12 @@ static void measure_moving(struct bench_world *world)
         bench_die("no memory for slots", NULL);
     (void)madvise(moving.slots, bytes, MADV_HUGEPAGE);
     memset(moving.slots, 1, 4ull * (cpus < 16 ? cpus : 16) * moving.slot_bytes);
-    for (moving.way = READ; moving.way <= STREAM; moving.way += STREAM - READ)
-        for (size_t i = 0; i < sizeof all / sizeof *all && all[i] <= cpus; i++) {
-            moving.limit = all[i] * HL_GIB;
-            bench_parallel(all[i], move_share, &moving); /* mappings and caches as they stay */
-            const int64_t ns = bench_parallel(all[i], move_share, &moving);
-            add_part(world, way_names[moving.way], all[i], moving.slot_bytes, whole_slots(&moving), ns);
-        }
+    for (size_t i = 0; i < sizeof all / sizeof *all && all[i] <= cpus; i++) {
+        moving.limit = all[i] * HL_GIB;
+        bench_parallel(all[i], move_share, &moving); /* caches as they stay */
+        const int64_t ns = bench_parallel(all[i], move_share, &moving);
+        add_part(world, "pread into slots", all[i], moving.slot_bytes, whole_slots(&moving), ns);
+    }
     munmap(moving.slots, bytes);
 }
 
@@ -208,7 +159,7 @@ static void measure_pinning(struct bench_world *world)
     static const struct {
         unsigned threads;
         uint64_t mib;
-    } ways[] = {{1, 64}, {1, 4}, {2, 4}};
+    } ways[] = {{1, 64}, {2, 64}};
     static const char *const names[] = {"tmpfs: map pages", "tmpfs: pin", "tmpfs: unpin"};
     if (!world->tmpfs || !world->dev->info.read_only_registration)
         return;
@@ -224,31 +175,27 @@ static void measure_pinning(struct bench_world *world)
 /* A ring by one thread: what the first upload of a process pays when nobody shares the work. */
 static void measure_ring(struct bench_world *world)
 {
-    static const uint64_t units[] = {64, 2};
     const struct hl_device_ops *ops = world->dev->ops;
-    const uint64_t bytes = 64 * HL_MIB;
+    const uint64_t bytes = 64 * HL_MIB, slot = 2 * HL_MIB;
     hl_error err;
-    for (size_t i = 0; i < 2; i++) {
-        unsigned char *mapping =
-            mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (mapping == MAP_FAILED)
-            bench_die("no memory for a ring", NULL);
-        (void)madvise(mapping, 2 * bytes, MADV_HUGEPAGE);
-        unsigned char *ring = mapping + (-(uintptr_t)mapping & (2 * HL_MIB - 1));
-        int64_t start = hl_clock_ns();
-        (void)madvise(ring, bytes, MADV_POPULATE_WRITE);
-        add_part(world, "ring: first touch", 1, bytes, bytes, hl_clock_ns() - start);
-        const uint64_t unit = units[i] * HL_MIB;
-        start = hl_clock_ns();
-        for (uint64_t at = 0; at < bytes; at += unit)
-            bench_must(ops->host_register(world->dev, ring + at, unit, &err), "pinning a ring", &err);
-        add_part(world, "ring: pin", 1, unit, bytes, hl_clock_ns() - start);
-        start = hl_clock_ns();
-        for (uint64_t at = 0; at < bytes; at += unit)
-            bench_must(ops->host_unregister(world->dev, ring + at, &err), "unpinning a ring", &err);
-        add_part(world, "ring: unpin", 1, unit, bytes, hl_clock_ns() - start);
-        munmap(mapping, 2 * bytes);
-    }
+    unsigned char *mapping =
+        mmap(NULL, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED)
+        bench_die("no memory for a ring", NULL);
+    (void)madvise(mapping, 2 * bytes, MADV_HUGEPAGE);
+    unsigned char *ring = mapping + (-(uintptr_t)mapping & (slot - 1));
+    int64_t start = hl_clock_ns();
+    (void)madvise(ring, bytes, MADV_POPULATE_WRITE);
+    add_part(world, "ring: first touch", 1, bytes, bytes, hl_clock_ns() - start);
+    start = hl_clock_ns();
+    for (uint64_t at = 0; at < bytes; at += slot)
+        bench_must(ops->host_register(world->dev, ring + at, slot, &err), "pinning a ring", &err);
+    add_part(world, "ring: pin", 1, slot, bytes, hl_clock_ns() - start);
+    start = hl_clock_ns();
+    for (uint64_t at = 0; at < bytes; at += slot)
+        bench_must(ops->host_unregister(world->dev, ring + at, &err), "unpinning a ring", &err);
+    add_part(world, "ring: unpin", 1, slot, bytes, hl_clock_ns() - start);
+    munmap(mapping, 2 * bytes);
 }
 
 void bench_measure_parts(struct bench_world *world)

@@ -59,7 +59,7 @@ static void print_help(void)
           "  --dir FOLDER            makes a store in FOLDER/store, and removes it unless --keep\n"
           "  --gib G                 of tensors in it, of the shapes of an 8B model in bf16 (default 1)\n"
           "  --samples N             of each case after its first (default 5)\n"
-          "  --sweep                 other rings, slots, pieces and threads, and the parts of an upload\n"
+          "  --sweep                 other slots and rings, and the parts of an upload\n"
           "  --verify                compares every byte after every case, not after the first ones only\n"
           "  --ring-mib N, --slot-mib N, --chunk-mib N, --piece-mib N, --threads N\n"
           "                          of the uploads (default: the library's)\n"

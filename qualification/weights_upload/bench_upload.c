@@ -86,9 +86,6 @@ static void append(struct bench_world *world, const struct bench_case *measured,
         (json_int_t)upload->register_piece_bytes, "copy_threads", (int)upload->copy_threads,
         "first_bytes_per_s", first, "bytes_per_s", rate, "first_of_ceiling", first / world->ceiling,
         "of_ceiling", rate / world->ceiling);
-    json_object_set_new(object, "direct_hands", json_integer(measured->tuning.direct_hands));
-    json_object_set_new(object, "direct_ahead", json_integer(measured->tuning.direct_ahead));
-    json_object_set_new(object, "spin", json_boolean(measured->tuning.spin));
     json_object_set_new(object, "cpu_ns", list(samples->cpu, samples->count));
     json_object_set_new(object, "start_call_ns", list(samples->call, samples->count));
     json_object_set_new(object, "first_copy_ns", list(samples->first, samples->count));
@@ -102,8 +99,7 @@ static void append(struct bench_world *world, const struct bench_case *measured,
 void bench_measure_case(struct bench_world *world, const struct bench_case *measured)
 {
     struct samples samples = {0};
-    const bool verify = world->options->verify || json_array_size(world->cases) < 4;
-    hl_upload_tuning = measured->tuning;
+    const bool verify = world->options->verify || json_array_size(world->cases) < 3;
     bench_lease_renew(world);
     if (verify)
         bench_poison(world);

@@ -158,11 +158,8 @@ static void open_memory(struct bench_world *world)
 void bench_world_open(struct bench_world *world, const struct bench_options *options)
 {
     hl_error err;
-    *world = (struct bench_world){.options = options,
-                                  .tuning = hl_upload_tuning,
-                                  .ceilings = json_array(),
-                                  .parts = json_array(),
-                                  .cases = json_array()};
+    *world = (struct bench_world){
+        .options = options, .ceilings = json_array(), .parts = json_array(), .cases = json_array()};
     bench_must(options->cuda ? hl_device_open_cuda(options->ordinal, &world->dev, &err)
                              : hl_device_open_software(&world->dev, &err),
                "no device", &err);

@@ -10,7 +10,7 @@
 static void measure(struct bench_world *world, const char *label, hl_weight_upload_route route, bool fresh,
                     const hl_weight_upload_options *upload)
 {
-    struct bench_case measured = {.label = label, .upload = *upload, .tuning = world->tuning, .fresh = fresh};
+    struct bench_case measured = {.label = label, .upload = *upload, .fresh = fresh};
     measured.upload.route = route;
     if (route == HL_WEIGHT_UPLOAD_REGISTERED && !upload->copy_threads)
         measured.upload.copy_threads = 1; /* registration is serialised: more are slower */
@@ -26,75 +26,28 @@ static void measure_defaults(struct bench_world *world)
 {
     const hl_weight_upload_options *upload = &world->options->upload;
     measure(world, "auto", HL_WEIGHT_UPLOAD_AUTO, false, upload);
-    measure(world, "staging", HL_WEIGHT_UPLOAD_STAGING, false, upload);
     if (registers(world))
         measure(world, "registered, 1 thread", HL_WEIGHT_UPLOAD_REGISTERED, false, upload);
     measure(world, "auto, fresh lease", HL_WEIGHT_UPLOAD_AUTO, true, upload);
 }
 
-/* Whether copying alone reaches the link: rings for as many threads as there are cores, and what the
- * retirer's waiting costs. */
+/* The ring's default with other slots, and the default slot with another ring. */
 static void sweep_staging(struct bench_world *world)
 {
     static const struct {
         const char *label;
         uint64_t ring, slot;
-        uint32_t threads;
-        bool spin;
     } ways[] = {
-        {"staging 64/4 MiB", MIB(64), MIB(4), 12, false},
-        {"staging 64/4 MiB", MIB(64), MIB(4), 14, false},
-        {"staging 64/4 MiB, spin", MIB(64), MIB(4), 15, true},
-        {"staging 64/2 MiB", MIB(64), MIB(2), 12, false},
-        {"staging 64/2 MiB", MIB(64), MIB(2), 15, false},
-        {"staging 64/2 MiB, spin", MIB(64), MIB(2), 15, true},
-        {"staging 96/4 MiB", MIB(96), MIB(4), 15, false},
-        {"staging 128/4 MiB", MIB(128), MIB(4), 16, false},
+        {"staging 64/1 MiB", MIB(64), MIB(1)},
+        {"staging 64/2 MiB", MIB(64), MIB(2)},
+        {"staging 64/4 MiB", MIB(64), MIB(4)},
+        {"staging 32/2 MiB", MIB(32), MIB(2)},
     };
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        struct bench_case measured = {
-            .label = ways[i].label, .upload = world->options->upload, .tuning = {.spin = ways[i].spin}};
-        measured.upload.route = HL_WEIGHT_UPLOAD_STAGING;
-        measured.upload.staging_bytes = ways[i].ring;
-        measured.upload.slot_bytes = ways[i].slot;
-        measured.upload.copy_threads = ways[i].threads;
-        bench_measure_case(world, &measured);
-    }
-}
-
-/* Pieces read in place beside the ring. 65536 MiB: nothing is unpinned before the end. */
-static void sweep_in_place(struct bench_world *world)
-{
-    static const struct {
-        const char *label;
-        uint64_t ring, slot, pinned;
-        uint32_t threads, hands, ahead;
-        bool fresh;
-    } ways[] = {
-        {"in place 256 MiB", MIB(64), MIB(4), MIB(256), 12, 1, 8, false},
-        {"in place 1 GiB", MIB(64), MIB(4), MIB(1024), 12, 1, 8, false},
-        {"in place all", MIB(64), MIB(4), MIB(65536), 12, 1, 8, false},
-        {"in place all, ahead 24", MIB(64), MIB(4), MIB(65536), 12, 1, 24, false},
-        {"in place all, 2 hands", MIB(64), MIB(4), MIB(65536), 12, 2, 8, false},
-        {"in place all, fresh", MIB(64), MIB(4), MIB(65536), 12, 1, 8, true},
-        {"in place all, 2 h., fresh", MIB(64), MIB(4), MIB(65536), 12, 2, 8, true},
-        {"in place all", MIB(64), MIB(4), MIB(65536), 6, 1, 8, false},
-        {"in place all", MIB(64), MIB(4), MIB(65536), 9, 2, 8, false},
-        {"in place all, 2 MiB", MIB(64), MIB(2), MIB(65536), 12, 1, 16, false},
-        {"in place all, 8 MiB", MIB(128), MIB(8), MIB(65536), 12, 1, 4, false},
-    };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        struct bench_case measured = {
-            .label = ways[i].label,
-            .upload = world->options->upload,
-            .tuning = {.direct_hands = ways[i].hands, .direct_ahead = ways[i].ahead},
-            .fresh = ways[i].fresh};
-        measured.upload.route = HL_WEIGHT_UPLOAD_AUTO;
-        measured.upload.staging_bytes = ways[i].ring;
-        measured.upload.slot_bytes = ways[i].slot;
-        measured.upload.register_chunk_bytes = ways[i].pinned;
-        measured.upload.copy_threads = ways[i].threads;
-        bench_measure_case(world, &measured);
+        hl_weight_upload_options upload = world->options->upload;
+        upload.staging_bytes = ways[i].ring;
+        upload.slot_bytes = ways[i].slot;
+        measure(world, ways[i].label, HL_WEIGHT_UPLOAD_STAGING, false, &upload);
     }
 }
 
@@ -115,8 +68,6 @@ int main(int argc, char **argv)
     measure_defaults(&world);
     if (options.sweep) {
         sweep_staging(&world);
-        if (registers(&world))
-            sweep_in_place(&world);
         bench_measure_parts(&world);
     }
     bench_measure_ceiling(&world, "after");

@@ -23,8 +23,8 @@ struct bench_options {
     const char *store;    /* or a store that exists, */
     const char *identity; /* and the file with the identity of its artifact */
     unsigned samples;     /* after the first */
-    bool sweep;           /* rings, slots, pieces and threads, and the parts of an upload */
-    bool verify;          /* after every case, else once a route */
+    bool sweep;           /* other slots and rings, and the parts of an upload */
+    bool verify;          /* after every case, else after the first ones */
     bool keep;            /* the store that was made */
     const char *json;
     hl_weight_upload_options upload; /* what was asked for by options; the defaults otherwise */
@@ -48,15 +48,13 @@ struct bench_world {
     uint64_t pinned_bytes;
     int64_t pin_ns;
     bool tmpfs;
-    double ceiling;                 /* bytes a second */
-    struct hl_upload_tuning tuning; /* the library's */
+    double ceiling; /* bytes a second */
     json_t *ceilings, *parts, *cases;
 };
 
 struct bench_case {
     const char *label;
     hl_weight_upload_options upload;
-    struct hl_upload_tuning tuning;
     bool fresh; /* a new lease for every sample: nothing is mapped or pinned yet */
 };
 

@@ -12,11 +12,10 @@ extern "C" {
 typedef struct hl_weight_upload hl_weight_upload; /* one upload in progress */
 
 typedef enum hl_weight_upload_route {
-    HL_WEIGHT_UPLOAD_AUTO, /* STAGING; where the whole lease is on tmpfs and the device can read such pages,
-                              some pieces are pinned and read in place beside it */
-    HL_WEIGHT_UPLOAD_STAGING,
-    HL_WEIGHT_UPLOAD_REGISTERED /* no ring, and less work for the CPU, but slower: a driver pins pages one
-                                   call after another. HL_E_UNSUPPORTED where it is not possible */
+    HL_WEIGHT_UPLOAD_AUTO,       /* STAGING on every file system */
+    HL_WEIGHT_UPLOAD_STAGING,    /* copied by threads into a ring of pinned slots */
+    HL_WEIGHT_UPLOAD_REGISTERED, /* tmpfs: pinned in place. Slower, as a driver pins one call after another,
+                                    but a quarter of the CPU time. HL_E_UNSUPPORTED where it cannot be */
 } hl_weight_upload_route;
 
 typedef struct hl_weight_upload_options {
@@ -24,12 +23,11 @@ typedef struct hl_weight_upload_options {
     int device;  /* CUDA ordinal; 0 */
     hl_weight_upload_route route;
     uint64_t staging_bytes;        /* pinned memory of the ring; 0: 64 MiB */
-    uint64_t slot_bytes;           /* of one slot, a multiple of 4096; 0: 4 MiB */
-    uint64_t register_chunk_bytes; /* pinned in place at once, by REGISTERED or beside STAGING; 0:
-                                      1 GiB, at most HL_ARENA_CHUNK_BYTES */
+    uint64_t slot_bytes;           /* of one slot, a multiple of 4096; 0: 2 MiB */
+    uint64_t register_chunk_bytes; /* REGISTERED: pinned at once; 0: 1 GiB, at most HL_ARENA_CHUNK_BYTES */
     uint64_t register_piece_bytes; /* of them, pinned by one call of one thread, a multiple of 4096; 0: an
                                       eighth of register_chunk_bytes, at most 64 MiB */
-    uint32_t copy_threads;         /* 0: one a core but one, at most 16 */
+    uint32_t copy_threads;         /* 0: three quarters of the cores, at least 1, at most 12 */
     void *ready_stream; /* CUstream whose work so far must finish before the first byte is written; NULL: none
                          */
     bool ready_stream_given; /* so that the legacy default stream, which is NULL, can be named */
@@ -45,7 +43,7 @@ typedef struct hl_weight_destination {
 
 typedef struct hl_weight_upload_result {
     uint64_t bytes;
-    hl_weight_upload_route route; /* the one taken; STAGING also with pieces in place */
+    hl_weight_upload_route route; /* the one taken */
     int64_t first_copy_ns;        /* from the start to the first submitted copy, host clock */
     int64_t first_tensor_ns;      /* to when the host saw that a tensor had arrived; 0: none has */
     int64_t enqueued_ns;          /* to the last submitted copy */

@@ -150,21 +150,29 @@ static void defaults_are_filled_in(void)
     CU_ASSERT_EQUAL(options.route, HL_WEIGHT_UPLOAD_AUTO);
     HL_REQUIRE_OK(hl_upload_options_resolve(&options, &resolved, &err), err);
     CU_ASSERT_EQUAL(resolved.staging_bytes, 64 * HL_MIB);
-    CU_ASSERT_EQUAL(resolved.slot_bytes, 4 * HL_MIB);
+    CU_ASSERT_EQUAL(resolved.slot_bytes, 2 * HL_MIB);
     CU_ASSERT_EQUAL(resolved.register_chunk_bytes, 1 * HL_GIB);
     CU_ASSERT_EQUAL(resolved.register_piece_bytes, 64 * HL_MIB);
-    CU_ASSERT_TRUE(resolved.copy_threads >= 1 && resolved.copy_threads <= 16);
+    CU_ASSERT_TRUE(resolved.copy_threads >= 1 && resolved.copy_threads <= 12);
+}
+
+static void three_quarters_of_the_cores_copy(void)
+{
+    static const uint32_t rows[][2] = {{1, 1}, {2, 1}, {3, 2}, {4, 3}, {8, 6}, {15, 11}, {16, 12}, {96, 12}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        CU_ASSERT_EQUAL(hl_upload_threads_for(rows[i][0]), rows[i][1]);
 }
 
 static void a_ring_and_a_slot_fit_each_other(void)
 {
     static const struct {
         uint64_t staging, slot, want_staging, want_slot;
-    } rows[] = {{16 * HL_MIB, 0, 16 * HL_MIB, 4 * HL_MIB},
-                {256 * HL_MIB, 0, 256 * HL_MIB, 4 * HL_MIB},
+    } rows[] = {{4 * HL_MIB, 0, 4 * HL_MIB, 1 * HL_MIB},
+                {8 * HL_MIB, 0, 8 * HL_MIB, 2 * HL_MIB},
+                {256 * HL_MIB, 0, 256 * HL_MIB, 2 * HL_MIB},
                 {8192, 0, 8192, 4096},
                 {5 * 4096, 0, 5 * 4096, 4096},
-                {0, 2 * HL_MIB, 64 * HL_MIB, 2 * HL_MIB},
+                {0, 16 * HL_MIB, 64 * HL_MIB, 16 * HL_MIB},
                 {0, HL_GIB, 4 * HL_GIB, HL_GIB}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         hl_weight_upload_options options, resolved;
@@ -214,5 +222,5 @@ HL_TESTS(upload_check, HL_CASE(tensors_that_are_unknown_unnamed_or_repeated_are_
          HL_CASE(an_address_of_0_is_refused_unless_nothing_goes_there),
          HL_CASE(destinations_that_overlap_are_refused), HL_CASE(an_event_given_twice_is_refused),
          HL_CASE(no_destinations_or_too_many_are_refused), HL_CASE(missing_arguments_are_named),
-         HL_CASE(defaults_are_filled_in), HL_CASE(a_ring_and_a_slot_fit_each_other),
-         HL_CASE(options_out_of_bounds_are_refused_by_name));
+         HL_CASE(defaults_are_filled_in), HL_CASE(three_quarters_of_the_cores_copy),
+         HL_CASE(a_ring_and_a_slot_fit_each_other), HL_CASE(options_out_of_bounds_are_refused_by_name));

@@ -11,24 +11,27 @@
 #define UNIT 4096u
 
 #define DEFAULT_STAGING (64 * HL_MIB)
-#define DEFAULT_SLOT (4 * HL_MIB)
+#define DEFAULT_SLOT (2 * HL_MIB)
 #define DEFAULT_CHUNK (1 * HL_GIB)
 #define MOST_PIECE (64 * HL_MIB) /* where it is not given */
-#define DEFAULT_THREADS 16u
+#define MOST_THREADS 12u         /* where it is not given */
 
 void hl_weight_upload_options_init(hl_weight_upload_options *options)
 {
     *options = (hl_weight_upload_options){.size = sizeof *options, .route = HL_WEIGHT_UPLOAD_AUTO};
 }
 
-/* One a core that this thread may use but one, which is the submitter's. */
-static uint32_t default_threads(void)
+/* Where every core copies, none is left for the submitter and the retirer. */
+uint32_t hl_upload_threads_for(uint32_t cores)
+{
+    const uint32_t threads = cores * 3 / 4;
+    return !threads ? 1 : threads < MOST_THREADS ? threads : MOST_THREADS;
+}
+
+static uint32_t count_cores(void)
 {
     cpu_set_t cores;
-    int count = sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
-    if (count < 3)
-        return 1;
-    return (uint32_t)count - 1 < DEFAULT_THREADS ? (uint32_t)count - 1 : DEFAULT_THREADS;
+    return sched_getaffinity(0, sizeof cores, &cores) ? 1 : (uint32_t)CPU_COUNT(&cores);
 }
 
 static hl_status check_bytes(const char *field, uint64_t bytes, uint64_t most, hl_error *err)
@@ -86,7 +89,7 @@ static void fill_in(hl_weight_upload_options *options)
         options->register_piece_bytes = !eighth ? UNIT : eighth < MOST_PIECE ? eighth : MOST_PIECE;
     }
     if (!options->copy_threads)
-        options->copy_threads = default_threads();
+        options->copy_threads = hl_upload_threads_for(count_cores());
 }
 
 hl_status hl_upload_options_resolve(const hl_weight_upload_options *options,

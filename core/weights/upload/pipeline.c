@@ -12,7 +12,7 @@
 
 #define STAGE "upload.pipeline"
 
-/* A slot of 4 MiB is on a link of 55 GB/s for 76 us. */
+/* A slot of 2 MiB is on a link of 55 GB/s for 38 us. */
 #define NAP_NS 30000
 #define NAPS 64u
 
@@ -37,14 +37,7 @@ void hl_upload_fail(hl_upload *upload, const hl_error *err)
     pthread_cond_broadcast(&upload->may_take);
     pthread_cond_broadcast(&upload->prepared);
     pthread_cond_broadcast(&upload->submitted);
-    pthread_cond_broadcast(&upload->retired);
     pthread_mutex_unlock(&upload->lock);
-}
-
-/* How a piece is prepared, and where its bytes are. */
-static const struct hl_upload_route *route_of(const hl_upload *upload, const struct hl_upload_piece *piece)
-{
-    return piece->direct ? &hl_upload_registered : upload->route;
 }
 
 /* --- windows: all with the lock held --- */
@@ -69,20 +62,11 @@ static void push_window(hl_upload *upload, uint32_t window)
 
 /* --- workers --- */
 
-/* Lock held. Pieces that are pinned where they are need no worker. */
-static void pass_direct(hl_upload *upload)
-{
-    const struct hl_upload_plan *plan = &upload->plan;
-    while (upload->taken_count < plan->piece_count && plan->pieces[upload->taken_count].direct &&
-           plan->pieces[upload->taken_count].prepared)
-        upload->taken_count++;
-}
-
 /* Lock held. Whether the next piece has a window and no page in common with one still under way. */
 static bool can_take(const hl_upload *upload)
 {
     const struct hl_upload_piece *piece = &upload->plan.pieces[upload->taken_count];
-    return upload->started && !piece->direct && upload->free_count &&
+    return upload->started && upload->free_count &&
            (piece->after == HL_UPLOAD_NONE || piece->after < upload->retired_count);
 }
 
@@ -90,7 +74,6 @@ static bool can_take(const hl_upload *upload)
 static bool await_take(hl_upload *upload)
 {
     for (;;) {
-        pass_direct(upload);
         if (is_failed(upload) || upload->taken_count == upload->plan.piece_count)
             return false;
         if (can_take(upload))
@@ -108,7 +91,6 @@ static struct hl_upload_piece *take(hl_upload *upload)
     if (await_take(upload)) {
         piece = &upload->plan.pieces[upload->taken_count++];
         piece->window = pop_window(upload);
-        pass_direct(upload);
     }
     if (upload->taken_count == upload->plan.piece_count)
         pthread_cond_broadcast(&upload->may_take);
@@ -155,7 +137,7 @@ static size_t collect_copies(const hl_upload *upload, const struct hl_upload_pie
     assert(copies);
     for (size_t i = 0; i < piece->part_count; i++) {
         const struct hl_upload_part *part = &upload->plan.parts[piece->part + i];
-        const uint64_t src = route_of(upload, piece)->source(upload, piece, part);
+        const uint64_t src = upload->route->source(upload, piece, part);
         struct hl_copy *last = count ? &copies[count - 1] : NULL;
         if (last && last->src + last->bytes == src && last->dst + last->bytes == part->dst)
             last->bytes += part->bytes;
@@ -248,7 +230,7 @@ static hl_status await_read(hl_upload *upload, const struct hl_upload_piece *pie
     const struct hl_device_ops *ops = upload->dev->ops;
     const hl_event event = upload->windows[piece->window].event;
     const struct timespec nap = {.tv_nsec = NAP_NS};
-    for (unsigned i = 0; !hl_upload_tuning.spin && i < NAPS; i++) {
+    for (unsigned i = 0; i < NAPS; i++) {
         hl_status status = ops->event_query(upload->dev, event, err);
         if (status != HL_PENDING)
             return status;
@@ -265,20 +247,17 @@ static void retire_pieces(hl_upload *upload)
         hl_error err;
         hl_status status = await_read(upload, piece, &err);
         if (!status)
-            status = route_of(upload, piece)->retire(upload, piece, &err);
+            status = upload->route->retire(upload, piece, &err);
         if (status) {
             hl_upload_fail(upload, &err);
             return;
         }
         pthread_mutex_lock(&upload->lock);
-        if (!piece->direct)
-            push_window(upload, piece->window);
+        push_window(upload, piece->window);
         upload->retired_count++;
         if (piece->target_count && !upload->result.first_tensor_ns)
             upload->result.first_tensor_ns = hl_clock_ns() - upload->start_ns;
         pthread_cond_signal(&upload->may_take);
-        if (upload->direct_count)
-            pthread_cond_broadcast(&upload->retired);
         pthread_mutex_unlock(&upload->lock);
     }
 }
@@ -321,17 +300,6 @@ static uint32_t start_workers(hl_upload *upload, struct hand *workers)
     return count;
 }
 
-/* None is needed. */
-static uint32_t start_direct_hands(hl_upload *upload, struct hand *hands)
-{
-    hl_error err;
-    uint32_t count = 0, wanted = upload->direct_count ? hl_upload_tuning.direct_hands : 0;
-    while (count < wanted && count < HL_UPLOAD_DIRECT_HANDS &&
-           !start_hand(&hands[count], upload, hl_upload_direct_pieces, &err))
-        count++;
-    return count;
-}
-
 /* Starting a thread maps its stack, which waits for every page that another thread is just touching first: no
  * worker begins before all have been started. */
 static void let_workers_begin(hl_upload *upload)
@@ -352,19 +320,16 @@ static void end_submitting(hl_upload *upload)
 
 void hl_upload_run(hl_upload *upload)
 {
-    struct hand retirer, workers[HL_UPLOAD_THREADS], direct[HL_UPLOAD_DIRECT_HANDS];
+    struct hand retirer, workers[HL_UPLOAD_THREADS];
     hl_error err;
     if (start_hand(&retirer, upload, retire_pieces, &err)) {
         hl_upload_fail(upload, &err);
         return;
     }
     const uint32_t count = start_workers(upload, workers);
-    const uint32_t direct_count = start_direct_hands(upload, direct);
     let_workers_begin(upload);
     submit_pieces(upload);
     end_submitting(upload);
-    for (uint32_t i = 0; i < direct_count; i++)
-        pthread_join(direct[i].thread, NULL);
     for (uint32_t i = 0; i < count; i++)
         pthread_join(workers[i].thread, NULL);
     pthread_join(retirer.thread, NULL);

@@ -8,10 +8,9 @@
  * it stays within the chunk's size; a target that passes its end is split at a page, so that two ranges of a
  * file that is sent in order have no page in common. Where they have (in another order), the later one waits
  * for the earlier: a page cannot be registered twice. */
+#include <assert.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <assert.h>
 
 #include "core/base/checked.h"
 #include "core/weights/upload/work.h"
@@ -154,32 +153,6 @@ static hl_status pack(struct planner *planner, const struct hl_upload_target *ta
     return HL_OK;
 }
 
-/* The pages of pieces that are in one file, and not much more of it than their bytes. */
-static void find_pages(struct planner *planner)
-{
-    struct hl_upload_plan *plan = planner->plan;
-    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    plan->ascending = plan->disjoint = true;
-    for (size_t i = 1; i < plan->part_count; i++) {
-        const struct hl_upload_part *last = &plan->parts[i - 1], *part = &plan->parts[i];
-        if (part->region < last->region ||
-            (part->region == last->region && part->offset < last->offset + last->bytes))
-            plan->ascending = false;
-    }
-    for (size_t i = 0; plan->ascending && i < plan->piece_count; i++) {
-        struct hl_upload_piece *piece = &plan->pieces[i];
-        if (!piece->part_count)
-            continue;
-        const struct hl_upload_part *first = &plan->parts[piece->part];
-        const struct hl_upload_part *last = first + piece->part_count - 1;
-        if (first->region != last->region || last->offset + last->bytes - first->offset > planner->most)
-            continue;
-        piece->region = first->region;
-        piece->begin = first->offset / page * page;
-        piece->end = hl_align_up(last->offset + last->bytes, page);
-    }
-}
-
 /* --- REGISTERED --- */
 
 static int compare_ranges(const void *left, const void *right)
@@ -303,10 +276,7 @@ hl_status hl_upload_plan_staging(const hl_weight_upload_options *options,
     for (size_t i = 0; i < count; i++)
         planner.tail += targets[i].bytes;
     planner.tail = planner.tail > end ? planner.tail - end : 0;
-    hl_status status = plan_targets(&planner, targets, count, pack);
-    if (!status)
-        find_pages(&planner);
-    return status;
+    return plan_targets(&planner, targets, count, pack);
 }
 
 uint64_t hl_upload_chunk_bytes(const hl_weight_upload_options *options)

@@ -47,24 +47,16 @@ static hl_status make_plan(hl_upload *upload, hl_error *err)
     if (windows > upload->plan.piece_count)
         windows = upload->plan.piece_count;
     upload->window_count = windows ? (uint32_t)windows : 1;
-    if (upload->in_place && upload->plan.ascending)
-        upload->direct_count = hl_upload_direct_windows(upload);
     return HL_OK;
-}
-
-static uint32_t all_windows(const hl_upload *upload)
-{
-    return upload->window_count + upload->direct_count;
 }
 
 static void destroy_windows(hl_upload *upload)
 {
-    for (uint32_t i = 0; upload->windows && i < all_windows(upload); i++)
+    for (uint32_t i = 0; upload->windows && i < upload->window_count; i++)
         if (upload->windows[i].event)
             upload->dev->ops->event_destroy(upload->dev, upload->windows[i].event, NULL);
     free(upload->windows);
     free(upload->free_windows);
-    free(upload->direct_pieces);
     free(upload->copies);
     upload->windows = NULL;
 }
@@ -72,12 +64,11 @@ static void destroy_windows(hl_upload *upload)
 static hl_status create_windows(hl_upload *upload, hl_error *err)
 {
     hl_status status = HL_OK;
-    upload->windows = calloc(all_windows(upload), sizeof *upload->windows);
+    upload->windows = calloc(upload->window_count, sizeof *upload->windows);
     upload->free_windows = calloc(upload->window_count, sizeof *upload->free_windows);
-    upload->direct_pieces = calloc(upload->direct_count + 1u, sizeof *upload->direct_pieces);
     upload->copies = calloc(HL_UPLOAD_PARTS, sizeof *upload->copies);
-    if (!upload->windows || !upload->free_windows || !upload->direct_pieces || !upload->copies)
-        status = HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory for %u windows", all_windows(upload));
+    if (!upload->windows || !upload->free_windows || !upload->copies)
+        status = HL_FAIL(err, HL_E_NOMEM, STAGE, "no memory for %u windows", upload->window_count);
     for (uint32_t i = 0; !status && i < upload->window_count; i++) {
         status = upload->dev->ops->event_create(upload->dev, 0, &upload->windows[i].event, err);
         upload->free_windows[i] = i;
@@ -112,7 +103,7 @@ static hl_status follow_ready_stream(hl_upload *upload, hl_error *err)
 static bool unpin_windows(hl_upload *upload)
 {
     bool unpinned = true;
-    for (uint32_t i = 0; i < all_windows(upload); i++) {
+    for (uint32_t i = 0; i < upload->window_count; i++) {
         struct hl_upload_window *window = &upload->windows[i];
         if (window->pinned && upload->dev->ops->host_unregister(upload->dev, window->pinned, NULL))
             unpinned = false;
@@ -160,7 +151,7 @@ static bool close_device_side(hl_upload *upload)
     if (unpinned)
         hl_upload_ring_close(upload);
     destroy_windows(upload);
-    return unpinned || (upload->route == &hl_upload_staging && !upload->direct_count);
+    return unpinned || upload->route == &hl_upload_staging;
 }
 
 static void open_host_side(hl_upload *upload)
@@ -172,7 +163,6 @@ static void open_host_side(hl_upload *upload)
     pthread_cond_init(&upload->may_take, NULL);
     pthread_cond_init(&upload->prepared, NULL);
     pthread_cond_init(&upload->submitted, NULL);
-    pthread_cond_init(&upload->retired, NULL);
     pthread_cond_init(&upload->progress, &monotonic);
     pthread_condattr_destroy(&monotonic);
 }
@@ -184,7 +174,6 @@ static void free_upload(hl_upload *upload)
     pthread_cond_destroy(&upload->may_take);
     pthread_cond_destroy(&upload->prepared);
     pthread_cond_destroy(&upload->submitted);
-    pthread_cond_destroy(&upload->retired);
     pthread_cond_destroy(&upload->progress);
     hl_upload_plan_free(&upload->plan);
     free(upload->targets);
@@ -247,18 +236,14 @@ static hl_status start_coordinator(hl_upload *upload, hl_error *err)
 
 static hl_status choose_route(hl_upload *upload, hl_error *err)
 {
+    hl_status status = HL_OK;
     upload->route = &hl_upload_staging;
-    if (upload->options.route != HL_WEIGHT_UPLOAD_STAGING) {
-        hl_status status = hl_upload_registered_possible(upload->dev, upload->lease, err);
-        if (upload->options.route == HL_WEIGHT_UPLOAD_REGISTERED) {
-            if (status)
-                return status;
-            upload->route = &hl_upload_registered;
-        }
-        upload->in_place = !status && upload->route == &hl_upload_staging && hl_upload_tuning.direct_hands;
+    if (upload->options.route == HL_WEIGHT_UPLOAD_REGISTERED) {
+        upload->route = &hl_upload_registered;
+        status = hl_upload_registered_possible(upload->dev, upload->lease, err);
     }
     upload->result.route = upload->route->name;
-    return HL_OK;
+    return status;
 }
 
 /* The device is entered. */

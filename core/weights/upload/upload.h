@@ -18,17 +18,6 @@
 
 typedef struct hl_upload hl_upload;
 
-/* What qualification/weights_upload varies, between uploads, beside the options. */
-struct hl_upload_tuning {
-    bool spin;             /* the retirer waits in the driver, which may keep a core busy */
-    uint32_t direct_hands; /* AUTO on tmpfs: threads that pin pieces in place beside STAGING; 0: none */
-    uint32_t direct_ahead; /* how many pieces ahead of the workers */
-};
-extern struct hl_upload_tuning hl_upload_tuning;
-
-/* Most direct hands. */
-#define HL_UPLOAD_DIRECT_HANDS 4u
-
 /* As hl_weight_upload_start(), on an open device, which outlives the upload. */
 hl_status hl_upload_start(hl_device *dev, hl_weight_lease *lease, const hl_weight_upload_options *options,
                           const hl_weight_destination *destinations, size_t count, hl_upload **upload,

@@ -132,8 +132,6 @@ void rig_open(struct rig *rig, const struct rig_options *options)
     rig->options.slot_bytes = 65536;
     rig->options.register_chunk_bytes = 8 * 65536;
     rig->options.copy_threads = 3;
-    hl_upload_tuning.direct_hands = 2; /* uploads of a test have few pieces */
-    hl_upload_tuning.direct_ahead = 1;
     if (rig_is_software(rig))
         hl_software_counts(rig->dev, &rig->before);
 }

@@ -79,8 +79,8 @@ void rig_poison(struct rig *rig); /* makes the device's memory poison again */
 void rig_read(struct rig *rig);
 /* Nothing is left on the software device that was not there after opening. */
 void rig_expect_nothing_left(struct rig *rig);
-/* The ways an upload can go: STAGING from a disk, and from tmpfs REGISTERED, and AUTO, which is STAGING with
- * pieces read in place. Of the rig's options, `tmpfs`; of the upload's, the route. */
+/* The ways an upload can go: STAGING from a disk, and from tmpfs REGISTERED, and AUTO, which is STAGING. Of
+ * the rig's options, `tmpfs`; of the upload's, the route. */
 enum { RIG_WAYS = 3 };
 bool rig_way_tmpfs(int way);
 hl_weight_upload_route rig_way_route(int way);

@@ -6,10 +6,7 @@
  * until the device has read it and lets its window go. Workers take pieces in order and finish them in any
  * order; they are submitted and retired in order. A window is what bounds them: a slot of the ring, or the
  * right to pin a chunk. check.c makes targets of destinations, plan.c pieces of targets, pipeline.c has the
- * three hands, staging.c and registered.c say what preparing is, upload.c starts, waits and ends.
- *
- * direct.c is a fourth hand, beside STAGING where the lease is on tmpfs: it pins pieces that workers have not
- * come to yet where they are, for the device to read, and workers pass those by. */
+ * three hands, staging.c and registered.c say what preparing is, upload.c starts, waits and ends. */
 #ifndef CORE_WEIGHTS_UPLOAD_WORK_H
 #define CORE_WEIGHTS_UPLOAD_WORK_H
 
@@ -53,13 +50,12 @@ struct hl_upload_piece {
     size_t part, part_count;     /* of plan.parts */
     size_t target, target_count; /* the targets whose last byte it holds */
     uint64_t bytes;              /* STAGING: used of the slot */
-    uint64_t begin, end; /* whole pages of `region`; STAGING: none when they cannot be read in place */
+    uint64_t begin, end;         /* REGISTERED: whole pages of `region` */
     uint32_t region;
     size_t
         after; /* REGISTERED: this earlier piece has a page in common and must have been retired, or NONE */
     uint32_t window; /* while it is on its way */
     bool prepared;   /* upload.lock */
-    bool direct;     /* STAGING: pinned where it is; upload.lock, constant once prepared or taken */
 };
 
 struct hl_upload_plan {
@@ -69,7 +65,6 @@ struct hl_upload_plan {
     size_t piece_count, piece_capacity;
     uint64_t bytes; /* in all */
     bool disjoint;  /* REGISTERED: no page is in two pieces */
-    bool ascending; /* STAGING: each part is behind the one before it, in its file or in a later one */
 };
 
 struct hl_upload_window {
@@ -86,7 +81,6 @@ struct hl_upload {
     hl_weight_lease *lease;
     hl_weight_upload_options options; /* no zeros left */
     const struct hl_upload_route *route;
-    bool in_place; /* STAGING: the device can also read the lease's own pages */
     struct hl_upload_target *targets;
     size_t target_count;
     struct hl_upload_plan plan;
@@ -98,7 +92,6 @@ struct hl_upload {
     size_t ring_mapped;
     struct hl_upload_window *windows; /* each belongs to the piece that holds it */
     uint32_t window_count;
-    uint32_t direct_count; /* windows of pieces that are read in place: behind the others, events made late */
     struct hl_copy *copies; /* the submitter's, HL_UPLOAD_PARTS of them */
     pthread_t coordinator;
 
@@ -106,16 +99,11 @@ struct hl_upload {
     pthread_cond_t may_take;  /* for workers */
     pthread_cond_t prepared;  /* for the submitter */
     pthread_cond_t submitted; /* for the retirer */
-    pthread_cond_t retired;   /* for direct hands */
     bool started;             /* no thread is being started any more */
     pthread_cond_t progress;  /* for waiting callers: enqueued or ended */
     uint32_t *free_windows;   /* a ring of window_count places, taken from its head */
     uint32_t free_head, free_count;
     size_t taken_count, submitted_count, retired_count; /* of pieces, in order */
-    size_t direct_next;                                 /* the first piece that a direct hand may claim */
-    size_t direct_claimed;                              /* pieces claimed by direct hands */
-    size_t direct_last;                                 /* the latest of them */
-    size_t *direct_pieces; /* of each direct window: the piece it was claimed for */
     bool submitter_done;
     bool touched;   /* a copy was handed to the device, accepted or not */
     hl_error error; /* the first failure, or status HL_OK; once set, no piece is taken or submitted */
@@ -142,6 +130,8 @@ struct hl_upload_route {
 /* options.c: refuses what is wrong, and fills in what is 0. */
 hl_status hl_upload_options_resolve(const hl_weight_upload_options *options,
                                     hl_weight_upload_options *resolved, hl_error *err);
+/* Copying threads where they are not given and `cores` may be used. */
+uint32_t hl_upload_threads_for(uint32_t cores);
 
 /* check.c: *targets, one a destination in the same order, is freed by the caller. */
 hl_status hl_upload_check(const hl_weight_lease *lease, const hl_weight_destination *destinations,
@@ -170,10 +160,6 @@ hl_status hl_upload_check_length(const hl_weight_region *region, hl_error *err);
 /* registered.c. HL_OK when the device reads the pages of every region in place; the device is entered. */
 extern const struct hl_upload_route hl_upload_registered;
 hl_status hl_upload_registered_possible(hl_device *dev, const hl_weight_lease *lease, hl_error *err);
-
-/* direct.c: claims and pins pieces ahead of the workers until none is left. */
-uint32_t hl_upload_direct_windows(const hl_upload *upload);
-void hl_upload_direct_pieces(hl_upload *upload);
 
 /* pipeline.c: moves all pieces, on the calling thread and others, with the device entered. Returns when no
  * other thread is left and nothing more will be submitted; upload->error says how it went. */
