@@ -13,7 +13,9 @@ The lists are read by Bazel (BUILD: the drift test's inputs) and by Python (muta
   hangs   whether a test that does not end counts as one that failed
 """
 
-load(":restore.bzl", "RESTORE")
+load(":core.bzl", "CORE")
+load(":engine.bzl", "ENGINE")
+load(":manager.bzl", "MANAGER")
 load(":weights.bzl", "WEIGHTS")
 
-MUTATIONS = RESTORE + WEIGHTS
+MUTATIONS = CORE + MANAGER + ENGINE + WEIGHTS

@@ -1,10 +1,10 @@
-"""The mutations as Python sees them: restore.bzl and weights.bzl are data that both Bazel and Python read."""
+"""The mutations as Python sees them: each list is data that both Bazel and Python read."""
 
 import os
 import re
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LISTS = (("restore.bzl", "RESTORE"), ("weights.bzl", "WEIGHTS"))
+LISTS = (("core.bzl", "CORE"), ("manager.bzl", "MANAGER"), ("engine.bzl", "ENGINE"), ("weights.bzl", "WEIGHTS"))
 FIELDS = ("id", "rule", "breaks", "file", "edits", "test", "case", "config", "hangs")
 CONFIGS = ("", "tsan", "asan")
 

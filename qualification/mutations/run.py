@@ -210,7 +210,7 @@ def main():
             print(f"{mutation['id']:42} {mutation['rule']:4} {mutation['file']:34} {mutation['breaks']}")
         return 0
     commit = git("rev-parse", "--short=12", "HEAD").strip()
-    if git("status", "--porcelain", "--untracked-files=no").strip():
+    if git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!qualification/mutations").strip():
         commit += " with changes"
     copy = Copy(os.path.abspath(chosen_by.scratch))
     copy.refresh()

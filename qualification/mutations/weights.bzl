@@ -1,4 +1,4 @@
-"""Mutations of the host-weight store. mutations.bzl says how to read them."""
+"""Mutations of the host-weight store; mutations.bzl says how to read them."""
 
 WEIGHTS = [
     dict(
