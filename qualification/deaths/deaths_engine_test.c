@@ -4,13 +4,8 @@
 #include "qualification/deaths/scenarios.h"
 
 /* What is asked again until it has happened. */
-static const char *const varying[] = {"channel_receive_before",
-                                      "channel_receive_after",
-                                      "device_enter_before",
-                                      "device_enter_after",
-                                      "device_event_query_before",
-                                      "device_event_query_after",
-                                      NULL};
+static const char *const varying[] = {STEP("channel_receive"), STEP("device_enter"),
+                                      STEP("device_event_query"), NULL};
 
 static void engine(void)
 {

@@ -4,8 +4,8 @@
 #include "qualification/deaths/scenarios.h"
 
 /* What is asked again until it has happened, and marks that may come together. */
-static const char *const varying[] = {"channel_receive_before", "channel_receive_after",
-                                      "grant_marks_take_before", "grant_marks_take_after", NULL};
+static const char *const varying[] = {STEP("channel_receive"), STEP("grant_marks_take"),
+                                      STEP("manager_bank_take"), NULL};
 
 static void manager(void)
 {
@@ -68,7 +68,7 @@ static const char *const not_the_managers[] = {UNREACHABLE,
                                                STEP("device_mem_alloc"),
                                                STEP("device_mem_free"),
                                                STEP("device_stream_query"),
-                                               STEP("device_stream_synchronize"),
+
                                                STEP("device_stream_wait_event"),
                                                STEP("grant_cancel"),
                                                STEP("grant_claim"),

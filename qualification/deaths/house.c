@@ -136,6 +136,8 @@ enum stage_word house_serve(struct house *house, enum stage_word word)
     case STAGE_RELEASE:
         return house_release_quarantine(house) ? STAGE_DONE : STAGE_BUSY;
     case STAGE_EXPIRE:
+        if (house_stats(house).leases > 1)
+            return STAGE_BUSY;
         house_expire_leases(house);
         return STAGE_DONE;
     default:

@@ -131,6 +131,7 @@ static bool until_stage(struct player *player, const hl_restore *restore, enum s
     const int64_t until = hl_clock_ns() + PATIENCE;
     enum stage_word answer = STAGE_BUSY;
     while (answer == STAGE_BUSY && !atomic_load(&player->hurried) && hl_clock_ns() < until &&
+           !atomic_load(&player->engine->lost) &&
            (!restore || hl_restore_poll((hl_restore *)(uintptr_t)restore, NULL, NULL) == HL_PENDING)) {
         if (!stage_say(player->stage, word, -1) || !stage_hear(player->stage, &answer, NULL))
             return false;
@@ -229,7 +230,7 @@ static bool have_expired(struct player *player)
     hl_lease *lease = player_query(player, piece.first, piece.count);
     if (!lease)
         return false;
-    const bool asked = stage_ask(player->stage, STAGE_EXPIRE, -1);
+    const bool asked = until_stage(player, NULL, STAGE_EXPIRE);
     const bool ok = start_piece(player, 7, &piece, lease);
     end_piece(player, 7, &piece);
     return asked && ok;

@@ -17,7 +17,8 @@ enum stage_word {
     STAGE_FILL, /* engine → Manager: take all of the session's plan bank; STAGE_BUSY while some is in use */
     STAGE_EMPTY,       /* engine → Manager: give it back */
     STAGE_IS_DEFERRED, /* engine → Manager: does an operation wait for the bank? Else STAGE_BUSY */
-    STAGE_EXPIRE,      /* engine → Manager: every lease's time is up */
+    STAGE_EXPIRE,  /* engine → Manager: the one lease's time is up; STAGE_BUSY while others are on their way
+                      back */
     STAGE_RELEASE, /* engine → Manager: release what is in quarantine; STAGE_BUSY while there is nothing */
     STAGE_END,     /* engine → Manager: the last engine has closed */
     STAGE_DONE,    /* the answer to each of an engine's */
