@@ -63,13 +63,13 @@ static void play(int stage)
     enum stage_word word;
     struct holdings before;
     bool wrong = false;
-    self.failed = false;
+    bool failed = false;
     holdings_take(&before);
     if (stage_hear(stage, &word, NULL) && word == STAGE_READY) {
         if (self.doomed)
             have_doomed(stage);
         wrong = !player_play(&self.player, stage);
-        self.failed = self.player.failed;
+        failed = self.player.failed;
         if (!wrong && !holdings_are_again(&before, 0)) {
             fprintf(stderr, "the surviving engine has left something behind\n");
             wrong = true;
@@ -78,7 +78,10 @@ static void play(int stage)
     }
     holdings_free(&before);
     close(stage);
+    pthread_mutex_lock(&self.lock);
     self.wrong = self.wrong || wrong;
+    self.failed = failed;
+    pthread_mutex_unlock(&self.lock);
 }
 
 static void *play_all(void *unused)
@@ -124,7 +127,10 @@ static bool round_was_clean(unsigned round)
     const char *action = getenv(HL_SWEEP_ACTION);
     const bool undisturbed =
         round > 1 || !action || !action[0] || !strcmp(action, "drop") || !strcmp(action, "park+stop");
-    if (!undisturbed || !self.failed || self.hampered)
+    pthread_mutex_lock(&self.lock);
+    const bool failed = self.failed;
+    pthread_mutex_unlock(&self.lock);
+    if (!undisturbed || !failed || self.hampered)
         return true;
     fprintf(stderr, "the surviving engine met a failure, and nothing had failed\n");
     return false;

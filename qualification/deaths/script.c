@@ -233,7 +233,7 @@ static bool have_expired(struct player *player)
     const bool asked = until_stage(player, NULL, STAGE_EXPIRE);
     const bool ok = start_piece(player, 7, &piece, lease);
     end_piece(player, 7, &piece);
-    return asked && ok;
+    return (asked || atomic_load(&player->hurried)) && ok;
 }
 
 static bool have_rejected(struct player *player)
