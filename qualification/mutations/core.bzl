@@ -77,24 +77,6 @@ CORE = [
         config = "tsan",
     ),
     dict(
-        id = "move-in-two-steps",
-        rule = "G4",
-        breaks = "a move is a look and a store, not one compare-and-swap: claim and revocation both win",
-        file = "core/grant/record.c",
-        edits = [(
-            "return atomic_compare_exchange_strong_explicit(",
-            """_Atomic uint64_t *const word = &hl_grant_record_at(memory, index)->word;
-    if (atomic_load(word) == expected) {
-        atomic_store(word, hl_grant_word_of(next, to));
-        return true;
-    }
-    return atomic_compare_exchange_strong_explicit(""",
-        )],
-        test = "//qualification/interleaving:threads_test",
-        case = "each_order_publishes_and_each_race_has_one_winner",
-        config = "tsan",
-    ),
-    dict(
         id = "mark-releases-nothing",
         rule = "G7",
         breaks = "a mark does not publish what was written before it (release weakened to relaxed)",

@@ -80,14 +80,15 @@ class Copy:
         with open(os.path.join(self.sources, name), "w", encoding="utf-8") as file:
             file.write(text)
 
-    def test(self, config, targets, cases):
-        """Runs the cases of the targets. Returns Bazel's exit status, its output, and {target: (status, log)}."""
+    def test(self, config, targets, cases, cached=True):
+        """Runs the cases of the targets; not `cached`: also where Bazel has a result. Returns Bazel's exit status, its output, and {target: (status, log)}."""
         if os.path.exists(self.events):
             os.unlink(self.events)
         command = ["bazel", f"--output_base={self.output}", "test", f"--disk_cache={self.cache}", "--keep_going"]
         command += [f"--test_timeout={TEST_TIMEOUT_S}", "--test_output=summary", "--noshow_progress"]
         command += ["--test_tag_filters=", f"--build_event_json_file={self.events}"]
         command += [f"--config={config}"] if config else []
+        command += [] if cached else ["--nocache_test_results"]
         command += [f"--test_arg={case}" for case in cases] + targets
         done = subprocess.run(command, cwd=self.sources, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               errors="replace", timeout=BUILD_TIMEOUT_S, check=False)
@@ -157,7 +158,7 @@ def run_one(copy, mutation):
     copy.write(mutation["file"], mutations.mutate(mutation, pristine))
     try:
         cases = [mutation["case"]] if mutation["case"] else []
-        status, output, results = copy.test(mutation["config"], [mutation["test"]], cases)
+        status, output, results = copy.test(mutation["config"], [mutation["test"]], cases, cached=False)
     finally:
         copy.write(mutation["file"], pristine)
     outcome, log = results.get(mutation["test"], ("NO STATUS", ""))
