@@ -357,6 +357,31 @@ static void a_publish_without_exports_is_refused(void)
     stand_close(&stand);
 }
 
+/* The engine cannot know what became of it, and must not wait for ever. */
+static void a_publish_that_nobody_has_read_ends_with_the_channel(void)
+{
+    static struct stand stand;
+    struct client client;
+    uint64_t count = 0;
+    struct hl_register noise = {.extent = {HL_DESCRIPTOR_BYTES, 64}};
+    stand_open(&stand, NULL);
+    client_open(&client, HL_PEER_ENGINE);
+    client_register(&client, "engine", 0);
+    struct hl_publish_slot *slot = hl_descriptors_slot(client.descriptors, 3);
+    atomic_store(&slot->state, HL_PUBLISH_PENDING);
+    client_request(&client, &noise, HL_MESSAGE_REGISTER);
+    client_expect_error(&client, HL_E_PROTOCOL, "");
+    client_expect_closed(&client);
+    stand_sync(&stand);
+    CU_ASSERT_EQUAL(atomic_load(&slot->state), HL_PUBLISH_FINISHED);
+    CU_ASSERT_EQUAL(slot->status, HL_E_PEER);
+    CU_ASSERT_STRING_EQUAL(slot->text, "the session has ended");
+    CU_ASSERT_EQUAL(read(client.signals[HL_FD_PUBLISH], &count, sizeof count), sizeof count);
+    CU_ASSERT_EQUAL(atomic_load(&hl_descriptors_slot(client.descriptors, 0)->state), HL_PUBLISH_IDLE);
+    client_close(&client);
+    stand_close(&stand);
+}
+
 static void a_publish_into_a_slot_that_is_not_pending_ends_the_session(void)
 {
     static struct stand stand;
@@ -382,4 +407,5 @@ HL_TESTS(manager_requests, HL_CASE(a_registration_brings_every_arena),
          HL_CASE(a_namespace_is_shared_by_what_means_the_same_bytes),
          HL_CASE(extents_outside_the_descriptor_memory_end_the_session),
          HL_CASE(a_registration_of_noise_ends_the_session), HL_CASE(a_publish_without_exports_is_refused),
+         HL_CASE(a_publish_that_nobody_has_read_ends_with_the_channel),
          HL_CASE(a_publish_into_a_slot_that_is_not_pending_ends_the_session));

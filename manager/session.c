@@ -236,6 +236,28 @@ uint32_t manager_session_publishes(const struct manager_session *session)
 
 /* --- its end --- */
 
+/* Publishes that the engine has announced, and that nobody will read any more, or whose refusal it could not
+ * be told: it waits for their slots, as for all it knows its pages may be read. */
+static void refuse_unread_publishes(struct manager_session *session)
+{
+    static const char why[] = "the session has ended";
+    bool any = false;
+    for (uint32_t i = 0; session->descriptors && i < HL_PUBLISH_SLOTS; i++) {
+        struct hl_publish_slot *slot = hl_descriptors_slot(session->descriptors, i);
+        if (session->publish_slots >> i & 1 ||
+            atomic_load_explicit(&slot->state, memory_order_acquire) != HL_PUBLISH_PENDING)
+            continue;
+        slot->status = HL_E_PEER;
+        slot->stored = slot->present = slot->bytes = 0;
+        memcpy(slot->text, why, sizeof why);
+        HL_FAULT_STORE(channel_slot_finish,
+                       atomic_store_explicit(&slot->state, HL_PUBLISH_FINISHED, memory_order_release));
+        any = true;
+    }
+    if (any && session->publish_fd >= 0)
+        HL_FAULT_NOTIFY(channel_signal_publish, eventfd_write(session->publish_fd, 1));
+}
+
 void manager_session_detach(hl_manager *manager, struct manager_session *session, const char *reason)
 {
     if (session->socket < 0)
@@ -244,6 +266,7 @@ void manager_session_detach(hl_manager *manager, struct manager_session *session
                 "session %u (\"%s\", process %d) has no channel any more: %s", session->index, session->name,
                 (int)session->pid, reason);
     HL_FAULT_STORE(manager_session_detach, close_watched(manager, &session->socket));
+    refuse_unread_publishes(session);
     if (session->state == MANAGER_SESSION_LIVE)
         session->state = MANAGER_SESSION_DETACHED;
     if (session->ended) {
