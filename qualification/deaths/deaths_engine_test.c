@@ -49,8 +49,7 @@ static void engine_by_kernel(void)
               .look = ROLE("visitor"),
               .check = ROLE("settle"),
               .varying = varying,
-              .points = (const char *const[]){"device_gather", "device_stream_wait_value",
-                                              "device_stream_write_value", NULL},
+              .points = (const char *const[]){"device_gather", "device_stream_wait_value", NULL},
           });
 }
 

@@ -53,7 +53,6 @@ static void manager_that_cannot_copy(void)
 static const char *const not_the_managers[] = {UNREACHABLE,
                                                STEP("device_gather"),
                                                STEP("device_stream_wait_value"),
-                                               STEP("device_stream_write_value"),
                                                STEP("channel_connect"),
                                                STEP("channel_descriptors_map"),
                                                STEP("channel_extent_give"),

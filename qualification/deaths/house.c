@@ -183,27 +183,31 @@ static uint32_t count_granted(const struct house *house)
     return count;
 }
 
-void house_refuse_sessions(const struct house *house)
+/* Lock held. */
+static void refuse_connected(const struct house *house)
 {
-    hl_manager *manager = house->manager;
-    const int64_t until = hl_clock_ns() + PATIENCE;
-    uint32_t left = 1;
-    pthread_mutex_lock(&manager->lock);
     for (uint32_t i = 0; i < HL_SESSIONS; i++) {
-        struct manager_session *session = &manager->sessions[i];
-        if (session->state != MANAGER_SESSION_LIVE)
+        struct manager_session *session = &house->manager->sessions[i];
+        if (session->state != MANAGER_SESSION_LIVE || session->broken)
             continue;
         session->ended = true;
         session->broken = "the test ends it";
         shutdown(session->socket, SHUT_RDWR);
     }
-    pthread_mutex_unlock(&manager->lock);
+}
+
+/* Also a session that opens only now, as its engine was stopped while it connected. */
+void house_refuse_sessions(const struct house *house)
+{
+    const int64_t until = hl_clock_ns() + PATIENCE;
+    uint32_t left = 1;
     while (left) {
         MUST(hl_clock_ns() < until);
         sched_yield();
-        pthread_mutex_lock(&manager->lock);
+        pthread_mutex_lock(&house->manager->lock);
+        refuse_connected(house);
         left = count_granted(house);
-        pthread_mutex_unlock(&manager->lock);
+        pthread_mutex_unlock(&house->manager->lock);
     }
 }
 

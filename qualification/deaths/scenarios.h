@@ -18,12 +18,13 @@
 /* A step's two points. */
 #define STEP(name) name "_before", name "_after"
 
-/* Points that neither side hits. Only the demo, which verifies device memory, launches a checksum. The
- * software device's cost model prefers a batch for the few small pages of these runs: core/transfer's fault
- * tests have the other copies. No Manager on the software device refuses a publish that the library sends:
- * the slot's withdrawal has a test in engine/. */
+/* Points that neither side hits. Only the demo, which verifies device memory, launches a checksum; only tests
+ * have a stream write a value. The software device's cost model prefers a batch for the few small pages of
+ * these runs: core/transfer's fault tests have the other copies. No Manager on the software device refuses a
+ * publish that the library sends: the slot's withdrawal has a test in engine/. */
 #define UNREACHABLE                                                                                          \
-    STEP("device_checksum"), STEP("device_copy"), STEP("device_copy_rows"), STEP("channel_slot_withdraw")
+    STEP("device_checksum"), STEP("device_copy"), STEP("device_copy_rows"), STEP("channel_slot_withdraw"),   \
+        STEP("device_stream_write_value")
 
 #endif
 
@@ -69,6 +70,6 @@ static void sweep(const char *test, const hl_sweep_scenario *scenario)
                                 are; core/transfer's fault tests have them */                                \
         STEP("device_copy"), STEP("device_copy_rows"), /* a Manager that refuses a publish it can read does  \
                                                           not exist on the software device */                \
-        STEP("channel_slot_withdraw")
+        STEP("channel_slot_withdraw"), STEP("device_stream_write_value")
 
 #endif

@@ -85,6 +85,16 @@ static void end_piece(struct player *player, uint32_t slot, struct piece *piece)
                      (unsigned long long)result.bytes, result.untouched);
 }
 
+/* The first part has its place in the bank then, or had it. */
+static void await_claim(struct player *player, const hl_restore *restore)
+{
+    const int64_t until = hl_clock_ns() + PATIENCE;
+    while (hl_grant_load(player->engine->grants, restore->record).state != HL_GRANT_ACTIVE &&
+           hl_restore_poll((hl_restore *)(uintptr_t)restore, NULL, NULL) == HL_PENDING &&
+           !atomic_load(&player->hurried) && hl_clock_ns() < until)
+        sched_yield();
+}
+
 /* Both are on the device, behind a stream that is let go after they have been started. */
 static bool restore_two(struct player *player)
 {
@@ -100,10 +110,14 @@ static bool restore_two(struct player *player)
     }
     SPARED(world_hold(&player->world, player->busy));
     bool ok = start_piece(player, 0, &pieces[0], leases[0]);
-    if (ok)
+    if (ok) {
+        await_claim(player, pieces[0].restore);
         ok = start_piece(player, 1, &pieces[1], leases[1]);
-    else
+    } else {
         hl_lease_release(leases[1]);
+    }
+    if (ok)
+        await_claim(player, pieces[1].restore);
     SPARED(world_let_go(&player->world));
     for (uint32_t i = 0; i < 2; i++)
         end_piece(player, i, &pieces[i]);
@@ -189,16 +203,6 @@ static bool have_revoked(struct player *player)
     player_set_gate(player, false);
     end_piece(player, 3, &piece);
     return ok;
-}
-
-/* The first part has its place in the bank then, or had it. */
-static void await_claim(struct player *player, const hl_restore *restore)
-{
-    const int64_t until = hl_clock_ns() + PATIENCE;
-    while (hl_grant_load(player->engine->grants, restore->record).state != HL_GRANT_ACTIVE &&
-           hl_restore_poll((hl_restore *)(uintptr_t)restore, NULL, NULL) == HL_PENDING &&
-           !atomic_load(&player->hurried) && hl_clock_ns() < until)
-        sched_yield();
 }
 
 /* PART_DRAINED → REVOKED: the next part waits for the bank. */
