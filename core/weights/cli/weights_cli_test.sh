@@ -95,7 +95,7 @@ fails_with configuration invalid_config "longer than" identity long.json
 folder one one
 for command in ls where "show $key" "verify --all" "deny $key --reason x" "clean $key"; do
     # shellcheck disable=SC2086
-    fails_with domain domain_unavailable "no store at $store" $command
+    fails_with domain domain_unavailable "there is no store at /" $command
 done
 fails_with configuration invalid_config placeholder import one --identity example.json
 fails_with configuration invalid_config bad.json import one --identity bad.json
