@@ -220,6 +220,17 @@ static void obey(hl_fault_board *board, struct hl_fault_rule *rule, uint32_t poi
     }
 }
 
+bool hl_fault_has_fired(void)
+{
+    pthread_once(&environment_once, attach_environment);
+    const hl_fault_board *board = atomic_load_explicit(&current, memory_order_acquire);
+    for (uint32_t i = 0; board && i < HL_FAULT_RULES; i++) {
+        if (atomic_load(&board->rules[i].fired))
+            return true;
+    }
+    return false;
+}
+
 static struct outcome hit(enum hl_fault_point point, enum hl_fault_kind kind)
 {
     struct outcome outcome = {.act = HL_FAULT_ACT_NONE};

@@ -53,6 +53,9 @@ void hl_fault_use_board(hl_fault_board *board);
  * with the code under test, beside what it tests. */
 void hl_fault_spare_thread(bool on);
 
+/* Whether a rule of this process' board has fired, in any process. */
+bool hl_fault_has_fired(void);
+
 /* Disarms everything and sets all counts to 0, while no process uses the board. */
 void hl_fault_board_reset(hl_fault_board *board);
 
