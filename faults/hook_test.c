@@ -79,10 +79,12 @@ static void an_error_before_a_step_replaces_the_call(void)
     calls = 0;
     CU_ASSERT_EQUAL(HL_FAULT_STEP(weights_read, call(7)), 7);
     CU_ASSERT_EQUAL(hl_fault_fired(board, rule), 0);
+    CU_ASSERT_FALSE(hl_fault_has_fired());
     CU_ASSERT_EQUAL(HL_FAULT_STEP(weights_read, call(7)), -1);
     CU_ASSERT_EQUAL(errno, ENOSPC);
     CU_ASSERT_EQUAL(calls, 1);
     CU_ASSERT_EQUAL(hl_fault_fired(board, rule), 1);
+    CU_ASSERT_TRUE(hl_fault_has_fired());
     CU_ASSERT_EQUAL(hl_fault_hits(board, AFTER), 1);
     CU_ASSERT_EQUAL(HL_FAULT_STEP(weights_read, call(7)), 7);
     CU_ASSERT_EQUAL(hl_fault_fired(board, rule), 1);
